@@ -46,7 +46,7 @@ RUN = """async () => {
       const look = () => {
         const drawn = [...document.querySelectorAll(".jp-OutputArea-output *")].map((e) => e.timeline).find((t) => t?.layout);
         if (!drawn) return requestAnimationFrame(look);
-        drawn.stage.baseContext.getImageData(0, 0, 1, 1);
+        drawn.root.querySelector('.ss-base').getContext('2d').getImageData(0, 0, 1, 1);
         return done(performance.now() - start);
       };
       look();

@@ -44,7 +44,7 @@ const unpacked = async (response) => {
   const length = new DataView(buffer).getUint32(0, true);
   return { header: JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length))), block: new Uint8Array(buffer, 8 + length) };
 };
-const paint = (timeline) => timeline.stage.baseContext.getImageData(0, 0, 1, 1);
+const paint = (timeline) => timeline.root.querySelector('.ss-base').getContext('2d').getImageData(0, 0, 1, 1);
 """
 TILES = (
     COMMON

@@ -122,7 +122,7 @@ for (let i = 0; i < FRAMES; i++) {
 }
 const frame = await framesOf((from, to) => timeline.setView({ t0: from, t1: to }), [t0, t1]);
 timeline.setView({ t0, t1 });
-const canvas = timeline.stage.overlay;
+const canvas = timeline.root.querySelector('.ss-overlay');
 canvas.setPointerCapture = () => {};
 const box = canvas.getBoundingClientRect();
 const places = timeline.layout.groups.flatMap((group) => group.lanes.flatMap((lane) => lane.rows.map(({ y, height }) => y + height / 2)));
@@ -133,7 +133,8 @@ const [hover, select, filter] = [[], [], []];
 for (let i = 0; i < 30; i++) hover.push(await timed(() => send('pointermove', i), painted));
 for (let i = 0; i < 20; i++) select.push(await timed(() => (send('pointerdown', i), send('pointerup', i)), painted));
 timeline.clear();
-for (let i = 0; i < 12; i++) filter.push(await timed(() => timeline.toolbar.find(null, i % 2 ? '' : `kernel ${i}`), painted));
+const find = (text) => (timeline.state = { find: { name: null, text } });
+for (let i = 0; i < 12; i++) filter.push(await timed(() => find(i % 2 ? '' : `kernel ${i}`), painted));
 return { first, draw, frame, hover, select, filter };
 """
 )

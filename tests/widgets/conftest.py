@@ -14,13 +14,14 @@ import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from streamscope.trace.collectives import Collectives, PeerCopies
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES, Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
@@ -133,6 +134,31 @@ def large_trace(count: int, seed: int = 7) -> Trace:
     order = np.argsort(columns["start_ns"], kind="stable")
     typed = {column: values[order].astype(COLUMN_DTYPES[column]) for column, values in columns.items()}
     return make_trace("async", SpanTable(**typed, names=tuple(f"kernel {index}" for index in range(12)), lanes=("host", "main")))
+
+
+def gpus_trace(count: int, streams: int = 1) -> Trace:
+    """Each GPU joins an all-reduce after 100 µs, the last one after 160 µs, and computes beside it; GPU 0 copies to GPU 1.
+
+    ``streams``: as many more streams of each GPU have a short kernel.
+    """
+    lanes = [("host", -1), *((f"GPU {gpu} {name}", gpu) for gpu in range(count) for name in ("main", "comm", *range(streams)))]
+    late_ns = [160_000 if gpu == count - 1 else 100_000 for gpu in range(count)]
+    rows: list[tuple[Any, ...]] = [(SpanKind.LAUNCH, "matmul", "host", gpu, gpu + 1) for gpu in range(count)]
+    rows += [(SpanKind.KERNEL, "matmul", f"GPU {gpu} main", 1000, 1000 + late_ns[gpu] // 2) for gpu in range(count)]
+    rows += [(SpanKind.COPY, "x", "GPU 0 0", 2000, 12_000)]
+    rows += [(SpanKind.KERNEL, "short", f"GPU {gpu} {stream}", 20_000, 21_000) for gpu in range(count) for stream in range(streams)]
+    rows += [(SpanKind.KERNEL, "all-reduce", f"GPU {gpu} comm", late_ns[gpu], 200_000) for gpu in range(count)]
+    rows += [(SpanKind.KERNEL, "matmul", f"GPU {gpu} main", late_ns[gpu], late_ns[gpu] + 20_000) for gpu in range(count)]
+    rows.sort(key=lambda row: row[3])
+    builder = SpanBuilder([name for name, _ in lanes], gpus=[gpu for _, gpu in lanes])
+    for row in rows:
+        builder.add(*row)
+    parts = [number for number, row in enumerate(rows) if row[1] == "all-reduce"]
+    copies = [number for number, row in enumerate(rows) if row[1] == "x"]
+    collectives = Collectives.from_columns(parts, "all_reduce", instance=3, op="sum", nbytes=1 << 20, ranks=count, communicator="dp")
+    peers = PeerCopies(np.array(copies), np.array([0]), np.array([1]))
+    trace = make_trace("dual", builder.build(), DeviceInfo("cuda", f"{count} × NVIDIA H100"))
+    return replace(trace, collectives=collectives, peers=peers)
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def test_they_stand_below_the_streams_and_add_to_no_sum():
     assert operator_order(groups) == operator_order(groups[:1])
     streams, blocks = encode(groups, paths=True).header["groups"]
     assert (streams["thin"], blocks["thin"]) == (False, True)
-    assert (blocks["label"], blocks["makespan_text"], blocks["activity"], blocks["path"]) == ("multiprocessors", "", None, None)
+    assert (blocks["label"], blocks["makespan_text"], blocks["activities"], blocks["path"]) == ("multiprocessors", "", [], None)
     assert blocks["columns"]["basis"] == {"dtype": "u8", "constant": 0}  # both ends were read from a clock
     assert [path is None for path in encode_paths(groups).header["paths"]] == [False, True]
 

@@ -101,7 +101,7 @@ def test_sliders_and_engines_say_what_they_are_and_what_is_chosen(page):
 @pytest.mark.parametrize("theme", ["JupyterLab Dark", "JupyterLab Light"])
 def test_axe_finds_nothing(page, violations, theme):
     page.evaluate("(theme) => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
-    page.wait_for_function(f"{TIMELINE}.theme.dark === {str('Dark' in theme).lower()}")
+    page.wait_for_function(f"{TIMELINE}.root.matches('.ss-dark') === {str('Dark' in theme).lower()}")
     assert violations(page, ".ss-explorer") == []
 
 

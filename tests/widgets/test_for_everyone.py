@@ -54,8 +54,8 @@ def test_axe_finds_nothing(open_page, violations, step, one_trace, viewport, sch
     for path in (step, one_trace):
         page = open_page(path, viewport=viewport, color_scheme=scheme)
         page.evaluate("document.querySelectorAll('details').forEach((part) => (part.open = true))")
-        page.evaluate(f"{TIMELINE}.select(0, 3); {TIMELINE}.toolbar.find(-1, 'm')")
-        page.evaluate(f"{TIMELINE}.arrange(() => {TIMELINE}.arrangement.hide(1))")
+        page.evaluate(f"{TIMELINE}.select(0, 3); {TIMELINE}.state = {{ find: {{ name: null, text: 'm' }} }}")
+        page.evaluate(f"{TIMELINE}.state = {{ engines: {TIMELINE}.state.engines.toSpliced(1, 1) }}")
         assert violations(page) == []
 
 
@@ -177,14 +177,15 @@ def test_the_axis_and_the_details_stay_in_sight(open_page, step):
     page.mouse.down()
     page.mouse.move(700, 15, steps=3)
     page.mouse.up()
-    assert page.evaluate(f"{TIMELINE}.measure !== null && {TIMELINE}.measure.top === undefined")
+    assert page.locator(".ss-panel-head").inner_text().count("µs") == 3  # how long it is, and from when to when
+    assert page.locator(".ss-panel tbody").first.locator("tr").count() == 5  # in all rows of all engines
 
 
 def test_a_tooltip_covers_neither_the_engine_that_it_tells_about_nor_the_axis_with_the_nudge(open_page, step):
     page = open_page(step)
     tip = page.locator(".ss-tip")
     overlay = page.locator(".ss-overlay").bounding_box()
-    groups = page.evaluate(f"{TIMELINE}.layout.groups.map(({{ top, bottom, atOnce, lanes }}) => [top, bottom, lanes[1].y, atOnce.y])")
+    groups = page.evaluate(f"{TIMELINE}.layout.groups.map(({{ top, bottom, lanes }}) => [top, bottom, lanes[1].y, bottom - 16])")
     told = 0
     for top, bottom, stream, at_once in groups:
         lanes = {"top": overlay["y"] + top, "bottom": overlay["y"] + bottom, "left": 0, "right": 1400}
@@ -221,12 +222,12 @@ PRESSED = "button, select, input, textarea, [role=button], [role=toolbar] > butt
 
 def test_nothing_that_can_be_pressed_is_printed(open_page, step):
     page = open_page(step, color_scheme="dark")
-    assert page.evaluate(f"{TIMELINE}.theme.dark")
+    assert page.evaluate(f"{TIMELINE}.root.matches('.ss-dark')")
     page.evaluate(SELECT)
     *edges, drawn = page.evaluate(EDGES)
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print", color_scheme="light")
-    assert not page.evaluate(f"{TIMELINE}.theme.dark")
+    assert not page.evaluate(f"{TIMELINE}.root.matches('.ss-dark')")
     shown = f"[...document.querySelectorAll('{PRESSED}')].filter((part) => part.getClientRects().length).map((part) => part.outerHTML)"
     assert page.evaluate(shown) == []
     assert "ss-chip" in page.content()

@@ -65,7 +65,7 @@ def test_a_dragged_stretch_is_zoomed_to(page):
     page.get_by_role("button", name="Drag to zoom to a stretch").click()
     drag(page, start, end)
     assert view(page) == pytest.approx(wanted)
-    assert page.evaluate(f"{TIMELINE}.measure") is None
+    assert page.evaluate(f"{TIMELINE}.measured") is None
 
 
 def test_f_zooms_to_what_is_measured_and_to_the_selection(page):
@@ -172,9 +172,9 @@ def test_without_a_selected_operation_nothing_is_aligned(page):
     press(page, "g")
     assert page.locator(".ss-nudge").text_content() == "Select an operation first: click its bar, or press N"
     choice = page.get_by_label("Align the engines")
-    assert (choice.input_value(), page.evaluate(f"{TIMELINE}.viewer.mode")) == ("time", "time")
+    assert (choice.input_value(), page.evaluate(f"{TIMELINE}.state.align")) == ("time", "time")
     choice.select_option("operation")
-    assert (choice.input_value(), page.evaluate(f"{TIMELINE}.viewer.mode")) == ("time", "time")
+    assert (choice.input_value(), page.evaluate(f"{TIMELINE}.state.align")) == ("time", "time")
 
 
 def test_the_tooltip_tells_what_lies_under_the_pointer_when_the_picture_moves(page):
@@ -347,7 +347,7 @@ def test_a_link_that_nobody_made_leaves_the_report_whole(page):
         page.evaluate(f"location.hash = '#view={broken}'")
         page.reload()
         until(page, f"{TIMELINE}?.layout")
-        assert page.evaluate(f"[{TIMELINE}.shown, {TIMELINE}.viewer.isWhole(), {TIMELINE}.toolbar.search.text]") == [None, True, ""]
+        assert page.evaluate(f"[{TIMELINE}.shown, {TIMELINE}.state.range, {TIMELINE}.state.find.text]") == [None, None, ""]
 
 
 def test_a_page_that_changes_a_class_draws_nothing_again_and_takes_no_focus(page):
@@ -426,7 +426,7 @@ def test_of_twenty_timelines_only_those_in_sight_are_drawn(bare):
           boxes.forEach((box) => { box.style.minHeight = '900px'; });
           window.many = boxes.map((box) => streamscopeTimeline.mount(box, header(), block));
           // A canvas that nobody drew on is black.
-          window.drawn = () => many.map(({ stage }) => stage.baseContext.getImageData(5, 5, 1, 1).data[0] > 0);
+          window.drawn = () => many.map(({ root }) => root.querySelector('.ss-base').getContext('2d').getImageData(5, 5, 1, 1).data[0] > 0);
           return drawn();
         }"""
     )
@@ -446,7 +446,7 @@ def test_thousands_of_lanes_are_drawn_up_to_a_limit_that_is_told(open_page, make
     assert page.evaluate(f"{TIMELINE}.layout.groups[0].lanes.length") == 100
     assert page.evaluate(f"{TIMELINE}.model.groups[0].lanes_left_out") == 400
     # An operation whose lane is not drawn is selected all the same.
-    page.evaluate(f"{TIMELINE}.choosing.selectAndReveal(0, 450)")
+    page.evaluate(f"{TIMELINE}.select(0, 450)")
     settle(page)
     assert "operation #450" in page.locator(".ss-panel-head").inner_text()
 
@@ -458,15 +458,14 @@ def test_hours_beside_nanoseconds(open_page, make_trace, tmp_path):
         builder.add(SpanKind.KERNEL, f"k{index}", "main", start, end, operation=index)
     page = open_page(report([make_trace("async", builder.build())], tmp_path / "long.html", title="t"))
     for operation, told in enumerate(["0.001 µs", "0.000 µs", "17,999.999999998 s", "0.001 µs", "0.002 µs"]):
-        page.evaluate(f"{TIMELINE}.choosing.selectAndReveal(0, {operation})")
-        settle(page)
+        press(page, "n")
         assert page.locator(".ss-panel tbody td").nth(3).inner_text() == told
         place = page.evaluate(f"{TIMELINE}.locate(0, {operation})")
         left, right = page.evaluate(f"[{TIMELINE}.layout.plot.left, {TIMELINE}.layout.plot.right]")
         assert place["x"] < right
         assert place["x"] + place["width"] >= left
         if operation == 2:
-            page.evaluate(f"{TIMELINE}.viewer.show(null)")
+            page.evaluate(f"{TIMELINE}.state = {{ range: null }}")
         else:
             assert left - 1 <= place["x"]
             assert place["x"] + place["width"] <= right + 1

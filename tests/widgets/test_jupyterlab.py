@@ -93,8 +93,8 @@ def point_at(page, operation: int) -> tuple[float, float]:
           const {{ operation: ids, kind }} = timeline.model.groups[1];
           const span = ids.findIndex((id, i) => id === operation && kind[i] === 8);
           timeline.setView({{ t0: 100000, t1: 130000 }});
-          timeline.stage.overlay.scrollIntoView({{ block: "center" }});
-          const box = timeline.stage.overlay.getBoundingClientRect();
+          timeline.root.querySelector('.ss-overlay').scrollIntoView({{ block: "center" }});
+          const box = timeline.root.querySelector('.ss-overlay').getBoundingClientRect();
           const place = timeline.locate(1, span);
           return [box.x + place.x + place.width / 2, box.y + place.y + place.height / 2];
         }}""",
@@ -132,14 +132,16 @@ def test_the_timeline_in_jupyterlab(notebook, folder):
     page.keyboard.type("add00")
     assert page.locator(".ss-filter").first.input_value() == "add00"
 
-    assert not page.evaluate(f"{TIMELINES}[0].theme.dark")
+    assert not page.evaluate(f"{TIMELINES}[0].root.matches('.ss-dark')")
     page.evaluate("jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
-    page.wait_for_function(f"{TIMELINES}.every((timeline) => timeline.theme.dark)")
+    page.wait_for_function(f"{TIMELINES}.every((timeline) => timeline.root.matches('.ss-dark'))")
     ground = page.evaluate("getComputedStyle(document.querySelector('.ss-timeline')).backgroundColor")
     assert ground == page.evaluate("getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor")
 
     # Drawn again, not only recoloured by CSS: the first pixel of each canvas is the notebook's ground.
-    drawn = page.evaluate(f"{TIMELINES}.map((timeline) => [...timeline.stage.baseContext.getImageData(0, 0, 1, 1).data])")
+    drawn = page.evaluate(
+        f"{TIMELINES}.map((timeline) => [...timeline.root.querySelector('.ss-base').getContext('2d').getImageData(0, 0, 1, 1).data])"
+    )
     assert [f"rgb({r}, {g}, {b})" for r, g, b, _ in drawn] == [ground, ground]
 
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
@@ -195,7 +197,7 @@ def test_the_axis_and_the_details_stay_in_sight_of_the_notebook(notebook):
 
 def test_traits_are_linked_both_ways(notebook):
     page = notebook
-    both = f"{TIMELINES}.every((timeline) => (({{ view, arrangement, selected, choosing }}) => %s)(timeline))"
+    both = f"{TIMELINES}.every((timeline) => (({{ view, selected, state }}) => %s)(timeline))"
     in_kernel(page, "seen = []; shown.observe(lambda change: seen.append(change['name']), ['range', 'selection', 'engines'])")
 
     # From the kernel to both views.
@@ -203,16 +205,16 @@ def test_traits_are_linked_both_ways(notebook):
         page, "shown.range = (100_000, 130_000); shown.engines = ['graph', 'async']; shown.selection = dict(engine='graph', operation=35)"
     )
     page.wait_for_function(both % "view.t0 === 100000 && view.t1 === 130000")
-    page.wait_for_function(both % "String(arrangement.shown) === '3,1' && selected?.group === 3 && choosing.operation === 35")
+    page.wait_for_function(both % "String(state.engines) === 'graph,async' && selected?.group === 3 && state.selection.operation === 35")
     assert page.locator(".ss-panel:visible").count() == 2
 
     # From one view to the kernel, and through it to the other view; once for each change, although two views are told.
     in_kernel(page, "seen.clear()")
     first = f"{TIMELINES}[0]"
     page.evaluate(
-        f"{first}.arrange(() => {first}.arrangement.hidden.delete(0)); {first}.choosing.neighbour(1); {first}.viewer.show([1000, 9000])"
+        f"{first}.state = {{ engines: ['graph', 'async', 'sync'], selection: {{ engine: 'graph', operation: 36 }}, range: [1000, 9000] }}"
     )
-    page.wait_for_function(both % "String(arrangement.shown) === '3,1,0' && choosing.operation === 36 && view.t1 === 9000")
+    page.wait_for_function(both % "String(state.engines) === 'graph,async,sync' && state.selection.operation === 36 && view.t1 === 9000")
     said = in_kernel(page, "print(shown.range, shown.engines, shown.selection['operation'], shown.selection['name'], sorted(seen))")
     assert said == "(1000.0, 9000.0) ['graph', 'async', 'sync'] 36 bias add ['engines', 'range', 'selection']"
 

@@ -94,9 +94,9 @@ def test_a_double_click_on_a_comparison_shows_all_engines_and_the_verdict_in_the
     page.locator(item("comparison.json")).dblclick()
     page.wait_for_function(f"{TIMELINE}?.model?.groups.length === 2")
     assert "Simulated times (simulated NVIDIA H200), not measured." in page.locator(f"{SHOWN} > p").inner_text()
-    assert not page.evaluate(f"{TIMELINE}.theme.dark")
+    assert not page.evaluate(f"{TIMELINE}.root.matches('.ss-dark')")
     page.evaluate("jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
-    page.wait_for_function(f"{TIMELINE}.theme.dark")
+    page.wait_for_function(f"{TIMELINE}.root.matches('.ss-dark')")
 
 
 def test_a_file_that_is_written_again_is_drawn_again(page, folder):
@@ -154,7 +154,13 @@ def test_a_long_trace_is_drawn_in_tiles_and_answered_for_by_the_server(page, fol
     operation = spans.operation[rows[1]]
     kernel = np.flatnonzero((spans.operation == operation) & (spans.kind == 8))[0]
     page.locator(f"{SHOWN} .ss-panel button:has-text('align here')").click()
-    page.wait_for_function(f"{TIMELINE}.viewer.mode === 'operation' && {TIMELINE}.viewer.operation[0] === {spans.start_ns[kernel]}")
+    # The kernel starts at time 0.
+    page.evaluate(f"{TIMELINE}.setView({{ t0: -1000, t1: 1000 }})")
+    page.wait_for_function(
+        f"(({{ state, model, layout: {{ plot }}, view: {{ t0, t1 }} }}) => state.align === 'operation' && Math.abs("
+        f"{TIMELINE}.locate(0, model.groups[0].span.indexOf({kernel}))?.x - plot.left + t0 / (t1 - t0) * (plot.right - plot.left)"
+        f") < 1)({TIMELINE})"
+    )
     page.evaluate(f"{TIMELINE}.clear()")
     page.evaluate(f"{TIMELINE}.align('time')")
 

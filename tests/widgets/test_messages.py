@@ -7,6 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from tests.widgets.conftest import gpus_trace
 
 import streamscope as ss
 from streamscope_widgets import messages, tile_questions
@@ -60,8 +61,9 @@ def test_a_header_has_the_fields_that_the_browser_reads(browser_half, groups):
 
 
 def test_a_tile_has_columns_that_the_browser_reads(browser_half, groups):
-    found = np.ones(len(groups[0].trace.spans), bool)
-    part, none = Tiles(groups).tile([[0, 10, 0], None], [found, found], paths=True).header["groups"]
+    two_gpus = as_groups([gpus_trace(2)])
+    found = np.ones(len(two_gpus[0].trace.spans), bool)
+    part, none = Tiles([*two_gpus, groups[0]]).tile([[0, 10, 0], None], [found, found], paths=True).header["groups"]
     assert none is None
     assert part.keys() <= browser_half["GROUP"].keys()
     assert part["columns"].keys() == browser_half["COLUMNS"].keys()

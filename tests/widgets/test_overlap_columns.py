@@ -44,7 +44,7 @@ def test_what_the_device_does_survives_exactly(runs):
     payload = encode(as_groups(runs.groups()))
     assert payload.header["occupations"] == [one.name.lower() for one in Occupation]
     for header, run in zip(payload.header["groups"], runs.values(), strict=True):
-        found, sent = activity(run.trace.spans, 132), header["activity"]
+        found, sent = activity(run.trace.spans, 132), header["activities"][0]
         for name in ("kernels", "copies", "occupation"):
             np.testing.assert_array_equal(column(payload.block, sent[name], sent["count"]), getattr(found, name))
         np.testing.assert_array_equal(column(payload.block, sent["start"], sent["count"]), found.start_ns)
@@ -56,7 +56,7 @@ def test_what_the_device_does_survives_exactly(runs):
 
 def test_unknown_fullness_is_sent_as_unknown(make_trace, five_engines):
     payload = encode(as_groups([five_engines()["async"]]))  # no word of multiprocessors
-    sent = payload.header["groups"][0]["activity"]
+    sent = payload.header["groups"][0]["activities"][0]
     kernels = column(payload.block, sent["kernels"], sent["count"])
     assert (column(payload.block, sent["fullness"], sent["count"])[kernels > 0] == FULLNESS_UNKNOWN).all()
 
@@ -119,19 +119,18 @@ def test_overlap_is_seen_and_switched(runs, browser, bundle, tmp_path):
     page.goto(path.as_uri())
     element = "document.getElementById('timeline').timeline"
     page.evaluate(f"new Promise((done) => {{ const look = () => {element}?.layout ? done() : requestAnimationFrame(look); look(); }})")
-    pixels = f"(() => {{ const {{ canvas }} = {element}.stage.baseContext; return canvas.toDataURL(); }})()"
+    pixels = f"(() => {{ const {{ canvas }} = {element}.root.querySelector('.ss-base').getContext('2d'); return canvas.toDataURL(); }})()"
     with_overlap, height = page.evaluate(pixels), page.evaluate(f"{element}.layout.height")
     # Over the lane "at once" of graph-dual, in the middle of the stretch with two kernels.
     spot = page.evaluate(
         f"""(() => {{
             const timeline = {element};
-            const {{ activity }} = timeline.model.groups[2];
+            const [activity] = timeline.model.groups[2].activities;
             const i = activity.kernels.indexOf(2);
             const {{ left, right }} = timeline.layout.plot;
             const share = ((activity.start[i] + activity.end[i]) / 2 - timeline.view.t0) / (timeline.view.t1 - timeline.view.t0);
-            const box = timeline.stage.overlay.getBoundingClientRect();
-            const {{ y, height }} = timeline.layout.groups[2].atOnce;
-            return {{ x: box.left + left + share * (right - left), y: box.top + y + height / 2 }};
+            const box = timeline.root.querySelector('.ss-overlay').getBoundingClientRect();
+            return {{ x: box.left + left + share * (right - left), y: box.top + timeline.layout.groups[2].bottom - 8 }};
         }})()"""
     )
     page.mouse.move(spot["x"], spot["y"])
@@ -149,11 +148,10 @@ def test_overlap_is_seen_and_switched(runs, browser, bundle, tmp_path):
     page.wait_for_timeout(60)
     assert page.evaluate(f"{element}.layout.height") < height
     assert page.get_by_role("button", name="Show what runs at once").get_attribute("aria-pressed") == "false"
-    assert page.evaluate(f"{element}.overlap.shows") == {"overlap": False, "path": False}
     # Each switch is part of the view's state, which a link, Python and new spans restore.
     assert page.evaluate(f"{element}.state.shows") == []
     page.evaluate(f"{element}.state = {{ shows: ['critical path'] }}")
-    assert page.evaluate(f"{element}.overlap.shows") == {"overlap": False, "path": True}
+    assert page.evaluate(f"{element}.state.shows") == ["critical path"]
     assert page.get_by_role("button", name="Show what made each run").get_attribute("aria-pressed") == "true"
     assert errors == []
     page.close()

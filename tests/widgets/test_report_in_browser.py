@@ -18,8 +18,8 @@ TIMELINE = "document.querySelector('#timeline').timeline"
 CENTRE = """([group, operation]) => {
   const timeline = document.querySelector('#timeline').timeline;
   const { operation: ids, kind } = timeline.model.groups[group];
-  const span = ids.findIndex((id, i) => id === operation && timeline.model.kinds.isDevice(kind[i]));
-  const box = timeline.stage.overlay.getBoundingClientRect();
+  const span = ids.findIndex((id, i) => id === operation && kind[i] >= timeline.model.kinds.kernel);
+  const box = timeline.root.querySelector('.ss-overlay').getBoundingClientRect();
   const place = timeline.locate(group, span);
   return [box.x + place.x + place.width / 2, box.y + place.y + place.height / 2, span];
 }"""
@@ -257,7 +257,7 @@ def test_page_follows_the_readers_colour_scheme(open_page, step, scheme):
     ground = ink(page, box["x"] + 2, box["y"] + 60)
     assert (max(ground) < 50) == (scheme == "dark")
     page.emulate_media(color_scheme="light" if scheme == "dark" else "dark")
-    until(page, f"{TIMELINE}.theme.dark === {str(scheme == 'light').lower()}")
+    until(page, f"{TIMELINE}.root.matches('.ss-dark') === {str(scheme == 'light').lower()}")
     assert (max(ink(page, box["x"] + 2, box["y"] + 60)) < 50) == (scheme == "light")
 
 
@@ -325,10 +325,12 @@ def test_a_million_spans_are_drawn_and_found(open_page, large_trace, tmp_path):
     assert page.evaluate(f"{TIMELINE}.model.count") == 1_000_000
     filled = page.evaluate(
         f"""() => {{
-          const {{layout, stage, dpr}} = {TIMELINE};
+          const {{layout, root}} = {TIMELINE};
+          const dpr = devicePixelRatio;
           const row = layout.groups[0].lanes[1].rows[0];
           const width = layout.plot.right - layout.plot.left;
-          const data = stage.baseContext.getImageData(layout.plot.left * dpr, (row.y + 4) * dpr, width * dpr, 1).data;
+          const drawn = root.querySelector('.ss-base').getContext('2d');
+          const data = drawn.getImageData(layout.plot.left * dpr, (row.y + 4) * dpr, width * dpr, 1).data;
           let coloured = 0;
           for (let i = 0; i < data.length; i += 4) coloured += Math.max(...data.slice(i, i + 3)) - Math.min(...data.slice(i, i + 3)) > 12;
           return coloured / (data.length / 4);

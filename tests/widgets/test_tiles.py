@@ -11,6 +11,7 @@ from streamscope.analysis import activity
 from streamscope.trace import DeviceInfo, Origins, SpanTable, Trace, TraceInfo
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope_widgets import levels, tiles
+from streamscope_widgets.gpu_activity import GpuActivity
 from streamscope_widgets.levels import Rows, StretchLevels
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.rows import MOST_ROWS, SLOTS, places_of
@@ -117,7 +118,8 @@ def test_marks_are_busy_as_long_as_the_union_of_their_spans(spans, level, most_d
 
 @given(SPANS, LEVEL, st.sampled_from([0, 10**9]))
 def test_levels_of_what_the_device_does_keep_the_time_of_each_thing(spans, level, most_direct):
-    whole = activity(spans)
+    found = activity(spans)
+    whole = GpuActivity(**found.__dict__, collectives=found.kernels // 2, peers=found.copies)
     part = StretchLevels(whole, most_direct).within(level, -np.inf, np.inf)
     found = part.found
     assert (found.end_ns[:-1] == found.start_ns[1:]).all()
@@ -125,7 +127,8 @@ def test_levels_of_what_the_device_does_keep_the_time_of_each_thing(spans, level
     assert found.end_ns[-1:].tolist() == whole.end_ns[-1:].tolist()
 
     def time_of_each(one):
-        done = zip(one.kernels.tolist(), one.copies.tolist(), one.occupation.tolist(), (one.end_ns - one.start_ns).tolist(), strict=True)
+        columns = (one.kernels, one.copies, one.collectives, one.peers, one.occupation, one.end_ns - one.start_ns)
+        done = zip(*(column.tolist() for column in columns), strict=True)
         sums = {}
         for *thing, length in done:
             sums[tuple(thing)] = sums.get(tuple(thing), 0) + length
@@ -274,8 +277,8 @@ def test_totals_of_an_area_are_those_of_all_spans(large, share_from, share_to):
     assert sum(count for _, count, _ in found["names"]) == inside.sum()
     expected = (np.minimum(spans.end_ns, end) - np.maximum(spans.start_ns, start))[inside].sum()
     assert sum(time for *_, time in found["names"]) == pytest.approx(expected)
-    assert found["busy"] == found["occupied"] == pytest.approx(expected)  # one stream
-    assert found["kernels"] == (kernels & (spans.start_ns >= start) & (spans.start_ns < end)).sum()
+    started = (kernels & (spans.start_ns >= start) & (spans.start_ns < end)).sum()
+    assert found["gpus"] == [(started, pytest.approx(expected), pytest.approx(expected))]  # one stream of one GPU
 
 
 @pytest.fixture(scope="module")

@@ -18,28 +18,37 @@ async function small({ path }) {
 // Names of properties that are written often, and that neither pages nor Python know. A page's element has its `timeline` under a name in quotes,
 // which stays.
 const OURS = new RegExp(`^(${[
-  "accent", "accentWash", "acrossEngines", "alignAt", "alignment", "alignments", "animation", "applyTheme", "areasOf", "askForPaths",
-  "askTotals", "atOnceOf", "axisTop", "boxesOf", "boxOfLane", "busyShare", "busyUntil", "busyWithin", "buttons", "byCorrelation",
-  "byOperation", "bySpan", "card", "ceiling", "centreOverview", "chunkSums", "clips", "countOf", "decimals", "depths", "dirty", "dpr",
-  "dragging", "dragMode", "drawDirty", "drawNow", "engineAt", "factor", "faded", "faint", "finding", "fitAll", "followDependent",
-  "followed", "followLaunch", "followWait", "fullnessWords", "geometry", "glide", "ground", "hasOperations", "hatch", "hatchGround",
-  "heads", "hitsOf", "holdsView", "hovered", "isNode", "kernelTimeWithin", "kindCounts", "labelled", "labelWidths", "launched", "layOut",
-  "legend", "longest", "measureArea", "measureBetween", "modes", "nameCode", "nests", "nudge", "operationName", "operators",
-  "overlayContext", "ownAxes", "panel", "panPixels", "panShare", "partName", "placeOf", "plotWidth", "pointing", "ranking", "ranks",
-  "rebuild", "rectangle", "redraw", "refresh", "resizes", "revealStretch", "rubber", "setDragging", "shades", "showMeasure",
-  "showOperation", "showTip", "sight", "sought", "startsOf", "stopListening", "stopPreparing", "stretchRubber", "sumOf", "tellsFullness",
-  "timeline", "timeUntil", "track", "watchers", "wholeParts", "zoomAt", "zoomBy", "zoomToRubber",
+  "accent", "accentWash", "acrossEngines", "alignAt", "alignment", "alignments", "animation", "applyTheme", "areasOf", "arrangement",
+  "asked", "askForPaths", "askTotals", "atOnce", "atOnceOf", "axisTop", "baseContext", "boxesOf", "boxOfLane", "busyShare", "busyShares",
+  "busyUntil", "busyWithin", "buttons", "byCorrelation", "byInstance", "byOperation", "bySpan", "card", "ceiling", "centreOverview",
+  "choosing", "chunkSums", "clips", "closed", "countOf", "decimals", "depths", "describe", "dirty", "dpr", "dragging", "dragMode",
+  "drawDirty", "drawNow", "engineAt", "factor", "faded", "faint", "finding", "fitAll", "fold", "foldAll", "followDependent", "followed",
+  "followLaunch", "followWait", "fullnessWords", "geometry", "glide", "gpuHeader", "gpuRow", "ground", "hasOperations", "hatch",
+  "hatchGround", "heads", "held", "hitsOf", "holdsView", "hovered", "index", "isClosed", "isDevice", "isNode", "isWhole",
+  "kernelTimeWithin", "kindCounts", "labelled", "labelWidths", "launched", "layOut", "legend", "longest", "measureArea", "measureBetween",
+  "measured", "modes", "nameCode", "nests", "nudge", "operationName", "operators", "overlay", "overlayContext", "ownAxes", "pairs", "panel",
+  "panPixels", "panShare", "partName", "peerCopies", "placeOf", "plotWidth", "ranking", "ranks", "reach", "rebuild", "rectangle", "redraw",
+  "refresh", "resizes", "revealStretch", "rubber", "sections", "selectAndReveal", "setDragging", "shades", "showMeasure", "showOperation",
+  "showTip", "sight", "sought", "stage", "startsOf", "stopListening", "stopPreparing", "streamsAt", "stretchRubber", "sumOf", "switches",
+  "tellsFullness", "theme", "timeline", "timeUntil", "toolbar", "tooltip", "track", "viewer", "watchers", "whole", "wholeParts", "zoomAt",
+  "zoomBy", "zoomToRubber",
 ].join("|")})$`);
 
-// Functions of Math that are called everywhere, under names that can be shortened.
-const MATH = ["ceil", "floor", "max", "min", "round"];
+// What pages offer and is used everywhere, under names that can be shortened.
+const OFFERED = {
+  Math: ["abs", "ceil", "floor", "max", "min", "round"], Object: ["entries", "fromEntries"], JSON: ["stringify"], Array: ["from"],
+  globalThis: ["Float64Array", "Int32Array", "Uint8Array", "Uint32Array", "clearTimeout", "setTimeout"],
+};
+const named = Object.entries(OFFERED).flatMap(([owner, names]) => names.map((name) => [owner, name]));
 const folder = fileURLToPath(new URL(".", import.meta.url));
 
-const math = {
-  name: "math",
+const offered = {
+  name: "offered",
   setup(build) {
-    build.onResolve({ filter: /^math:$/ }, ({ path }) => ({ path, namespace: "math" }));
-    build.onLoad({ filter: /./, namespace: "math" }, () => ({ contents: `export const { ${MATH.map((name) => `${name}: math_${name}`)} } = Math;` }));
+    const given = ([owner, names]) => `export const { ${names.map((name) => `${name}: ${owner}_${name}`)} } = ${owner};`;
+    const contents = Object.entries(OFFERED).map(given).join("");
+    build.onResolve({ filter: /^offered:$/ }, ({ path }) => ({ path, namespace: "offered" }));
+    build.onLoad({ filter: /./, namespace: "offered" }, () => ({ contents }));
   },
 };
 
@@ -50,12 +59,12 @@ const bundle = (entry, names, outfile, footer) => build({
   bundle: true,
   minify: true,
   mangleProps: OURS,
-  define: Object.fromEntries(MATH.map((name) => [`Math.${name}`, `math_${name}`])),
+  define: Object.fromEntries(named.map(([owner, name]) => [owner === "globalThis" ? name : `${owner}.${name}`, `${owner}_${name}`])),
   format: "iife",
   target: ["es2022"],
   charset: "utf8",
-  plugins: [{ name: "small-css", setup: (build) => build.onLoad({ filter: /\.css$/ }, small) }, math],
-  inject: ["math:"],
+  plugins: [{ name: "small-css", setup: (build) => build.onLoad({ filter: /\.css$/ }, small) }, offered],
+  inject: ["offered:"],
   legalComments: "none",
   banner: { js: `// streamscope timeline, sources ${sourceHash}\nvar streamscopeTimeline;` },
   footer: { js: footer },

@@ -11,7 +11,7 @@ from streamscope.analysis.intervals import union
 from streamscope.errors import TraceError
 from streamscope.trace import Basis, SpanKind, SpanTable, Trace
 from streamscope.trace.spans import COLUMN_DTYPES
-from streamscope_widgets.overlap_columns import multiprocessors_of
+from streamscope_widgets.gpu_activity import multiprocessors_of
 from streamscope_widgets.payload import BlockGroup
 
 PARTS = 1 << 16

@@ -15,9 +15,9 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis import Activity
 from streamscope.arrays import IntArray
 from streamscope.trace.spans import SpanTable
+from streamscope_widgets.gpu_activity import GpuActivity
 from streamscope_widgets.rows import SLOTS, places_of
 
 MOST_PIXELS = 16_384
@@ -199,22 +199,23 @@ def _joined(parts: list[Marks]) -> Marks:
     return Marks(*(np.concatenate([getattr(part, name) for part in parts]) for name in Marks.__dataclass_fields__))
 
 
-KERNELS, COPIES = 12, 4
-"""Bits from which the streams with kernels, and with copies, stand in a number that encodes the activity."""
+SHIFTS = {"peers": 28, "collectives": 20, "kernels": 12, "copies": 4, "occupation": 0}
+BITS = 36
+"""Bits from which numbers of streams, and the occupation, stand in one number that encodes the activity; and how many it has."""
 
 
 @dataclass(frozen=True)
 class Stretches:
     """An activity, of which some stretches are the time that a crowd of shorter ones takes with one thing, put together."""
 
-    found: Activity
+    found: GpuActivity
     crowd: npt.NDArray[np.bool_]
     """bool: which stretches stand for a crowd: how long one thing is done is right in sum, when it is done within a pixel."""
 
     def select(self, chosen: npt.NDArray[Any] | slice) -> Stretches:
         """Return the stretches that a mask or a slice picks."""
         columns = {name: getattr(self.found, name)[chosen] for name in self.found.__dataclass_fields__}
-        return Stretches(Activity(**columns), self.crowd[chosen])
+        return Stretches(GpuActivity(**columns), self.crowd[chosen])
 
     def merged(self, pitch_ns: int) -> Stretches:
         """Return the stretches of a level whose pixels are ``pitch_ns`` long, a multiple of those that these were made for."""
@@ -223,17 +224,18 @@ class Stretches:
         short, pixel = length_ns < pitch_ns, found.start_ns // pitch_ns
         alone = np.append(True, ~(short[1:] & short[:-1] & (pixel[1:] == pixel[:-1])))[: len(short)]
         crowd = np.cumsum(alone) - 1
-        done = found.kernels.astype(np.int64) << KERNELS | found.copies.astype(np.int64) << COPIES | found.occupation
-        _, first, inverse = np.unique(crowd << 20 | done, return_index=True, return_inverse=True)
+        done = sum(getattr(found, name).astype(np.int64) << shift for name, shift in SHIFTS.items())
+        _, first, inverse = np.unique(crowd << BITS | done, return_index=True, return_inverse=True)
         if len(first) == len(short):
             return self
         end_ns = found.start_ns[0] + np.cumsum(np.bincount(inverse, length_ns).astype(np.int64))
         several = np.bincount(inverse) > 1
         # Whatever shares its pixel with something else was moved.
         lonely = np.bincount(crowd)[crowd[first]] == 1
-        kept = Activity(
+        kept = GpuActivity(
             np.append(found.start_ns[:1], end_ns[:-1]), end_ns, found.kernels[first], found.copies[first], found.occupation[first],
-            np.where(several, np.nan, found.fullness[first]).astype(found.fullness.dtype),
+            np.where(several, np.nan, found.fullness[first]).astype(found.fullness.dtype), found.collectives[first],
+            found.peers[first],
         )  # fmt: skip
         return Stretches(kept, self.crowd[first] | ~lonely)
 
@@ -241,8 +243,8 @@ class Stretches:
 class StretchLevels:
     """The stretches of a run at every level."""
 
-    def __init__(self, found: Activity, most_direct: int) -> None:
-        small = {name: np.minimum(getattr(found, name), 255).astype(np.uint8) for name in ("kernels", "copies", "occupation")}
+    def __init__(self, found: GpuActivity, most_direct: int) -> None:
+        small = {name: np.minimum(getattr(found, name), 255).astype(np.uint8) for name in SHIFTS}
         found = replace(found, **small, fullness=found.fullness.astype(np.float32))
         self.most_direct = most_direct
         """So many stretches are merged whenever they are asked for."""

@@ -128,12 +128,10 @@ class StartsAnswer(TypedDict):
 
 
 class Sums(TypedDict):
-    """Sums of an area: names as ``[key, count, ns]``, kernels that start, ns with a kernel, ns with a kernel or a copy."""
+    """Sums of an area: names as ``[key, count, ns]``; of each GPU kernels that start, ns with a kernel, ns with a kernel or a copy."""
 
     names: list[tuple[int, int, float]]
-    kernels: int
-    busy: float
-    occupied: float
+    gpus: list[tuple[int, float, float]]
 
 
 class TotalsAnswer(TypedDict):

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis import Activity, Bound, Occupation, activity, critical_path
+from streamscope.analysis import Bound, Occupation, critical_path
 from streamscope.analysis.critical_path import BOUND_WORDS
 from streamscope.arrays import IntArray
 from streamscope.trace import Origins, SpanTable, Trace
-from streamscope.trace.spans import DEVICE_KINDS
 from streamscope_widgets.columns import ColumnBlock
+from streamscope_widgets.gpu_activity import GpuActivity
 from streamscope_widgets.show import palette
 
 FULLNESS_STEPS, FULLNESS_UNKNOWN = 200, 255
@@ -24,6 +24,8 @@ FULLNESS_STEPS, FULLNESS_UNKNOWN = 200, 255
 LOOKS = {
     "kernel": ("one kernel", palette.BUSY),
     "kernels": ("two or more kernels", palette.OVERLAPPED),
+    "hidden": ("communication, hidden", palette.HIDDEN),
+    "exposed": ("communication, exposed", palette.EXPOSED),
     "copy": ("copy", palette.COPY),
     "host_function": ("idle: host function", palette.HOST_FUNCTION),
     "host_wait": ("idle: host wait", palette.HOST_WAIT),
@@ -32,34 +34,34 @@ LOOKS = {
     "other": ("idle: other", palette.OTHER_IDLE),
 }
 """Words and colours of the lane "at once": those of the charts."""
+NOTES = {
+    "hidden": "Hidden: a kernel computes meanwhile.",
+    "exposed": "Exposed: no kernel computes meanwhile.",
+    "host_function": "Nothing runs on the device while a host function of the program does.",
+    "host_wait": "Nothing runs: the host has not yet called what comes next.",
+    "launch": "Nothing runs: what comes next has been called, and is on its way to the device.",
+    "kernel_wait": "Nothing runs: what comes next was launched before; this is the device's own delay between two kernels.",
+    "other": "Nothing runs: what comes next waits for an event, another stream or GPU, or the run is over and the host has yet to notice.",
+}
+"""What a tooltip adds."""
 
 
 def header_words() -> dict[str, Any]:
-    """Return the part that all groups share: names of occupations and bounds by their codes, words and colours, light and dark."""
+    """Return the part that all groups share: names of occupations and bounds by their codes, words, colours, light and dark, and notes."""
     return {
         "occupations": [occupation.name.lower() for occupation in Occupation],
         "bounds": [BOUND_WORDS[bound] for bound in Bound],
-        "looks": {name: [words, colour, palette.DARK.get(colour, colour)] for name, (words, colour) in LOOKS.items()},
+        "looks": {name: [words, colour, palette.DARK.get(colour, colour), NOTES.get(name, "")] for name, (words, colour) in LOOKS.items()},
         "fullness_steps": FULLNESS_STEPS,
         "fullness_unknown": FULLNESS_UNKNOWN,
     }
 
 
-def multiprocessors_of(trace: Trace) -> int | None:
-    """Return how many multiprocessors the trace's device has, if it says so."""
-    count = trace.info.device.details.get("multiprocessors")
-    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else None
-
-
-def activity_of(trace: Trace, spans: SpanTable) -> Activity | None:
-    """Return the device's activity while these spans of a trace run; None where they hold no kernels and copies."""
-    return activity(spans, multiprocessors_of(trace)) if spans.is_kind(DEVICE_KINDS).any() else None
-
-
-def encode_activity(found: Activity, block: ColumnBlock, crowd: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
-    """Encode the device's activity; ``crowd`` tells which stretches stand for many."""
+def encode_activity(found: GpuActivity, block: ColumnBlock, crowd: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
+    """Encode the activity of a GPU; ``crowd`` tells which stretches stand for many."""
     return {
         **({} if crowd is None else {"crowd": block.add(crowd)}),
+        **{name: block.add(np.minimum(getattr(found, name), 255)) for name in ("collectives", "peers")},
         "count": len(found.start_ns),
         "end_ns": int(found.end_ns[-1]) if len(found.end_ns) else 0,
         "start": block.add_rising(found.start_ns),

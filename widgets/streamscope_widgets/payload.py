@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis import Activity, Ranking, span_ns
+from streamscope.analysis import Ranking, span_ns
 from streamscope.engine_entry import DEFAULT_ENGINE
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.info import TraceInfo
@@ -21,8 +21,8 @@ from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import exact_time_text, shortened, time_text
 from streamscope_widgets.columns import ColumnBlock
+from streamscope_widgets.gpu_activity import GpuActivity, activities_of
 from streamscope_widgets.overlap_columns import (
-    activity_of,
     encode_activity,
     encode_origins,
     encode_path,
@@ -31,6 +31,7 @@ from streamscope_widgets.overlap_columns import (
     waits_of,
 )
 from streamscope_widgets.rows import host_lanes, places_of
+from streamscope_widgets.several_gpus import GpuWords, encode_collectives, fold, gpu_words, joint_columns, slowest_words
 
 BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 REPORT_BUNDLE = BUNDLE.with_name("report.js")
@@ -155,14 +156,12 @@ class Shown:
     """Spans of a group that are sent."""
 
     spans: SpanTable
-    activity: Activity | None
-    """The device's activity meanwhile."""
+    activities: Sequence[tuple[GpuActivity, npt.NDArray[np.bool_] | None]] = ()
+    """Activity of each GPU meanwhile, and, bool, which stretches of it stand for many."""
     more: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """Further columns of the spans."""
     header: Mapping[str, Any] = field(default_factory=dict)
     """Other facts about the group."""
-    crowd: npt.NDArray[np.bool_] | None = None
-    """bool: which stretches of the activity stand for many."""
     waits: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
     """Pair of int arrays, optional: rows of ``spans`` that were waited for, and that waited, by the latter; worked out where they are not
     given."""
@@ -190,7 +189,9 @@ def first_spans(group: TimelineGroup, count: int) -> Shown:
         header = {"left_out": f"{total - count:,} of {total:,} spans left out", "shown_until_ns": int(spans.start_ns[count])}
         spans = spans.select(np.arange(count))
     places = places_of(spans, thin=thin)
-    return Shown(spans, None if thin else activity_of(group.trace, spans), {"row": places.row}, {**header, **places.header()})
+    activities = () if thin else tuple((found, None) for found in activities_of(group.trace, spans))
+    joint = {} if thin else {name: column[:count] for name, column in joint_columns(group.trace).items()}
+    return Shown(spans, activities, {"row": places.row, **joint}, {**header, **places.header()})
 
 
 def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *, paths: bool = False) -> Payload:
@@ -222,7 +223,9 @@ def encode_shown(groups: Sequence[TimelineGroup], shown: Sequence[Shown], codes:
     devices = {group.trace.info.device.name for group in groups if nature_of(group.trace.info) != "predicted"}
     if len(devices) > 1:
         remarks = [f"{remark} on {group.trace.info.device.name}".strip() for remark, group in zip(remarks, groups, strict=True)]
-    headers = [_encode_group(*parts, codes, block) for parts in zip(groups, shown, remarks, strict=True)]
+    words = [(GpuWords(0),) if isinstance(group, BlockGroup) else gpu_words(group.trace) for group in groups]
+    gpus = fold(words, sum(_stream_rows(group, each) for group, each in zip(groups, shown, strict=True) if len(group.trace.gpus) > 1))
+    headers = [_encode_group(*parts, codes, block) for parts in zip(groups, shown, remarks, gpus, strict=True)]
     return {
         "version": 1,
         "program": shortened(groups[0].trace.info.program, LONGEST_NAME),
@@ -247,12 +250,19 @@ def _path_of(group: TimelineGroup, keep: int, block: ColumnBlock) -> dict[str, A
     return None if isinstance(group, BlockGroup) else encode_path(group.trace, keep, block)
 
 
-def _encode_group(group: TimelineGroup, shown: Shown, comparison: str, codes: Codes, block: ColumnBlock) -> dict[str, Any]:
+def _stream_rows(group: TimelineGroup, shown: Shown) -> int:
+    """Return how many rows the streams of a group have."""
+    return sum(rows for lane, rows, *_ in shown.header["drawn"] if group.trace.spans.gpus[lane] >= 0)
+
+
+def _encode_group(
+    group: TimelineGroup, shown: Shown, comparison: str, gpus: Sequence[GpuWords], codes: Codes, block: ColumnBlock
+) -> dict[str, Any]:
     info = group.trace.info
     extent_ns = group.extent_ns
     makespan_ns = group.makespan_ns if group.makespan_ns is not None else span_ns(group.trace.spans)
     more = dict(shown.header)
-    remarks = (comparison, stretch_words(group), more.pop("left_out", ""), group.note)
+    remarks = (comparison, slowest_words(gpus), stretch_words(group), more.pop("left_out", ""), group.note)
     return {
         "label": group.label,
         "engine": info.engine,
@@ -268,9 +278,11 @@ def _encode_group(group: TimelineGroup, shown: Shown, comparison: str, codes: Co
         "details": _details(group, extent_ns),
         "notes": list(info.notes),
         "lanes": [
-            {"name": shortened(name, LONGEST_NAME), "host": bool(host)}
-            for name, host in zip(group.trace.spans.lanes, host_lanes(group.trace.spans), strict=True)
+            {"name": shortened(name, LONGEST_NAME), "host": bool(host), "gpu": gpu}
+            for name, host, gpu in zip(group.trace.spans.lanes, host_lanes(group.trace.spans), group.trace.spans.gpus, strict=True)
         ],
+        "gpus": [words.header() for words in gpus],
+        **encode_collectives(group.trace, block),
         "shown_until_ns": None,
         "origins": encode_origins(group.trace.origins, codes.texts, block),
         **encode_part(group, shown, codes, block),
@@ -282,11 +294,11 @@ def encode_part(group: TimelineGroup, shown: Shown, codes: Codes, block: ColumnB
     """Encode the columns of a group's shown spans."""
     earlier, later = shown.waits or waits_of(group.trace.origins, shown.spans)
     columns = _encode_columns(shown.spans, codes, block)
-    columns |= {name: block.add(values) for name, values in shown.more.items()}
+    columns |= {name: block.add_codes(values) if name == "collective" else block.add(values) for name, values in shown.more.items()}
     return {
         "count": len(shown.spans),
         "columns": columns | ({"basis": block.add(np.zeros(len(shown.spans)))} if isinstance(group, BlockGroup) else {}),
-        "activity": None if shown.activity is None else encode_activity(shown.activity, block, shown.crowd),
+        "activities": [encode_activity(found, block, crowd) for found, crowd in shown.activities],
         "waits": encode_waits(earlier, later, block),
     }
 

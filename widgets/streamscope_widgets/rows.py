@@ -19,7 +19,7 @@ SLACK_NS = 200
 """Spans whose position was worked out may touch their neighbour by the recorder's error: that is no reason to show two kernels of one
 stream as running at once."""
 MOST_LANES, MOST_HOST_LANES = 100, 40
-"""Lanes that are drawn, and how many of the host's where there are many streams; the rest is told in numbers."""
+"""Lanes of the host and of one GPU that are drawn, and how many of the host's where there are many streams; the rest is told in numbers."""
 MANY_STREAMS = 32
 """A graph that CUDA places by itself has a lane for each branch, and most may hold a single kernel: from so many on, those are left out."""
 MOST_MULTIPROCESSORS, MOST_AT_ONCE = 320, 3
@@ -90,9 +90,12 @@ def _drawn_lanes(spans: SpanTable, *, thin: bool) -> tuple[IntArray, int]:
         return lanes[np.lexsort((lanes, -sizes[lanes]))][:most]
 
     hosts = fullest(used[host[used]], max(MOST_HOST_LANES, MOST_LANES - len(streams)))
-    several = streams[sizes[streams] > 1] if len(streams) > MANY_STREAMS else streams
-    drawn = np.sort(np.append(hosts, fullest(several if len(several) else streams, MOST_LANES - len(hosts))))
-    return drawn, len(used) - len(drawn)
+    drawn, gpus = hosts, np.array(spans.gpus, np.int64)
+    for gpu in np.unique(gpus[streams]):
+        own = streams[gpus[streams] == gpu]
+        several = own[sizes[own] > 1] if len(own) > MANY_STREAMS else own
+        drawn = np.append(drawn, fullest(several if len(several) else own, MOST_LANES - len(hosts)))
+    return np.sort(drawn), len(used) - len(drawn)
 
 
 def _place_spans(spans: SpanTable, slot: IntArray, deeper: IntArray) -> None:

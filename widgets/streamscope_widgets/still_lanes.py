@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamscope.arrays import Array
+from streamscope.arrays import Array, IntArray
 from streamscope.trace import SpanKind, SpanTable
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
 from streamscope.words import shortened
@@ -36,14 +36,23 @@ class LaneBars:
     colour: Array
     """int64: index into ``colours``."""
     colours: tuple[str, ...]
+    faint: Array | None = None
+    """bool: bars of time in which a collective waits for other GPUs."""
     drop: float = 0
     height: float = BAR
     """How far below the top of the row the bars begin, and how tall they are, in pixels."""
 
 
-def lanes_of(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
-    """Make lanes that hold anything, the host's first; of many those with most spans, and a line that counts the others."""
+def lanes_of(
+    spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int], waiting_ns: IntArray | None = None, gpu: str = ""
+) -> list[LaneBars]:
+    """Make lanes that hold anything, the host's first; of many those with most spans, and a line that counts the others.
+
+    ``waiting_ns``: for how long each span waits for other GPUs, at its start.
+    ``gpu``: a name that labels leave out.
+    """
     drawn = spans.kind != SpanKind.GRAPH
+    waiting_ns = (np.zeros(len(spans), np.int64) if waiting_ns is None else waiting_ns)[drawn]
     spans = spans if drawn.all() else spans.select(drawn)
     colours = (*HOST_COLOURS.values(), *palette.KERNELS)
     of_kind = np.zeros(max(SpanKind) + 1, np.int64)
@@ -61,9 +70,12 @@ def lanes_of(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, in
             depth = _depth(spans, rows)
             for level in range(int(depth.max()) + 1):
                 row = rows[depth == level]
-                left, right = (np.maximum((times_ns[row] - zero_ns) * scale, 0) for times_ns in (spans.start_ns, spans.end_ns))
-                label = "" if level else shortened(_lane_label(spans.lanes, code), LONGEST_LANE)
-                lanes.append(LaneBars(label, left, right, colour[row], colours))
+                waits = row[waiting_ns[row] > 0]
+                start_ns = np.append(spans.start_ns[row] + waiting_ns[row], spans.start_ns[waits])
+                end_ns = np.append(spans.end_ns[row], spans.start_ns[waits] + waiting_ns[waits])
+                left, right = (np.maximum((times_ns - zero_ns) * scale, 0) for times_ns in (start_ns, end_ns))
+                label = "" if level else shortened(_lane_label(spans.lanes, code).removeprefix(f"{gpu} "), LONGEST_LANE)
+                lanes.append(LaneBars(label, left, right, colour[np.append(row, waits)], colours, np.arange(len(left)) >= len(row)))
         if len(used) > most:
             lanes.append(LaneBars(f"+ {len(used) - most:,} {what}", *(np.zeros(0),) * 3, colours))
     return lanes
@@ -87,7 +99,7 @@ def multiprocessor_lanes(spans: SpanTable, zero_ns: float, scale: float, names: 
         code, below = divmod(number, most)
         label = spans.lanes[code] if code % THIN_LABELLED == 0 and not below else ""
         bar = height - 1 if below == most - 1 else height
-        lanes.append(LaneBars(label, left[rows], right[rows], of_name[spans.name[rows]], palette.KERNELS, 0, bar))
+        lanes.append(LaneBars(label, left[rows], right[rows], of_name[spans.name[rows]], palette.KERNELS, None, 0, bar))
     return lanes, height
 
 

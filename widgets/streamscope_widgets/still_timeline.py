@@ -7,15 +7,18 @@ into columns whose strength of colour is the share that they fill, so a stream o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from streamscope.analysis import Activity, Occupation, activity
+from streamscope.analysis import Activity, Occupation
 from streamscope.arrays import Array
-from streamscope.trace import SpanBuilder, SpanKind, TimelineGroup
+from streamscope.trace import SpanKind, TimelineGroup
 from streamscope.words import shortened, time_text, time_unit
+from streamscope_widgets.gpu_activity import GpuActivity, activities_of
 from streamscope_widgets.overlap_columns import LOOKS
 from streamscope_widgets.payload import BlockGroup, compare_makespans, nature_of, nature_of_axis, operator_order, stretch_words
+from streamscope_widgets.several_gpus import GpuWords, fold, gpu_words, waiting_ns_of
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, tick_text, ticks
@@ -26,6 +29,9 @@ ROW, TOP = 17, 38
 FOOT, MOST_LEVELS = 2.5, 6
 ABOVE_FOOT = BAR - FOOT
 STRENGTHS = 4
+GPU_HEADING, MOST_OF_SEVERAL = 20, 3
+COLUMNS = (0, 76, 250, 340)
+"""Left edges of a GPU's words, in pixels from the gutter."""
 MOST_BYTES = 100_000
 COLUMN_WIDTHS = (1.0, 2.0, 4.0, 8.0, 12.0)
 
@@ -41,8 +47,7 @@ HOST_WORDS = {
 }
 MOST_NAMES, LONGEST_NAME, LONGEST_LABEL = 5, 24, 40
 LETTER = 8.2
-ROOM_FOR_MORE = 56
-_NO_SPANS = SpanBuilder([]).build()
+ROOM_FOR_MORE, ROOM_FOR_TITLE = 56, 190
 
 
 def timeline_svg(groups: Sequence[TimelineGroup]) -> str:
@@ -70,27 +75,81 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
     end_ns = max((float(group.trace.spans.end_ns.max(initial=1)) for group in groups), default=1.0)
     scale = (WIDTH - GUTTER - MARGIN) / (end_ns - start_ns)
     names = {name: rank for rank, name in enumerate(operator_order(groups))}
-    activities = [activity(_NO_SPANS if isinstance(group, BlockGroup) else group.trace.spans) for group in groups]
-    unit = ABOVE_FOOT / min(MOST_LEVELS, max([2, *map(_most, activities)]))
+    parts = _parts(groups, start_ns, scale, names)
+    activities = [part.found for group_parts in parts for part in group_parts if part.found]
+    several = any(len(group_parts) > 1 for group_parts in parts)
+    unit = ABOVE_FOOT / min(MOST_OF_SEVERAL if several else MOST_LEVELS, max([2, *map(_most, activities)]))
     body, y = [], 44.0
-    for group, found, comparison in zip(groups, activities, compare_makespans(groups), strict=True):
-        thin, placed = isinstance(group, BlockGroup), (group.trace.spans, start_ns, scale, names)
-        lanes, height = multiprocessor_lanes(*placed) if thin else (lanes_of(*placed), ROW)
+    for group, group_parts, comparison in zip(groups, parts, compare_makespans(groups), strict=True):
         body += _heading(group, comparison, y)
-        for row, lane in enumerate(lanes):
-            top = y + 6 + row * height
-            body += [small_text(GUTTER - 8, top + 10, lane.label, "end")] if lane.label else []
-            body += _bars(lane, top, column)
-        if _most(found):
-            top = y + 6 + len(lanes) * ROW
-            body.append(small_text(GUTTER - 8, top + 10, "at once", "end"))
-            layers = _at_once(found, start_ns, scale, unit, column)
-            body.append(shape("g", *(bar for layer in layers for bar in _bars(layer, top, column, 0)), class_="at-once"))
-            y += ROW
-        y += 6 + len(lanes) * height + 24
+        y += 6
+        for part in group_parts:
+            if part.gpu:
+                body += _gpu_heading(part.gpu, y + 14)
+                y += GPU_HEADING
+            for row, lane in enumerate(part.lanes):
+                top = y + row * part.height
+                body += [small_text(GUTTER - 8, top + 10, lane.label, "end")] if lane.label else []
+                body += _bars(lane, top, column)
+            y += len(part.lanes) * part.height
+            if part.found and _most(part.found):
+                body.append(small_text(GUTTER - 8, y + 10, "at once", "end"))
+                layers = _at_once(part.found, start_ns, scale, unit, column)
+                body.append(shape("g", *(bar for layer in layers for bar in _bars(layer, y, column, 0)), class_="at-once"))
+                y += ROW
+        y += 24
     axis = _axis(start_ns, end_ns, scale, y - 16, nature_of_axis(groups))
-    looks, _ = lane_legend(_looks(activities), MARGIN, y + 6)
+    looks, end = lane_legend(_looks(activities), MARGIN, y + 6)
+    if end > WIDTH - ROOM_FOR_TITLE:  # It goes below the title of the axis.
+        y += 16
+        looks, _ = lane_legend(_looks(activities), MARGIN, y + 6)
     return document(WIDTH, y + 22, *_legend(groups, names), *axis, *looks, *body, font_family=FONT)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Lanes that stand together: those of a group or, with several GPUs, those of the host, or of one GPU."""
+
+    lanes: list[LaneBars]
+    height: float = ROW
+    found: GpuActivity | None = None
+    gpu: GpuWords | None = None
+    """Words of its header, if it has one."""
+
+
+def _parts(groups: Sequence[TimelineGroup], start_ns: float, scale: float, names: dict[str, int]) -> list[list[_Part]]:
+    """Return the parts of each group."""
+    wide = [gpu_words(group.trace) if not isinstance(group, BlockGroup) and len(group.trace.gpus) > 1 else () for group in groups]
+    placed, found = (start_ns, scale, names), []
+    lanes = [[_lanes_of_gpu(group, each, *placed) for each in words] for group, words in zip(groups, wide, strict=True)]
+    words = fold(wide, sum(len(each) for group_lanes in lanes for each in group_lanes))
+    for group, gpus, group_lanes in zip(groups, words, lanes, strict=True):
+        spans = group.trace.spans
+        if isinstance(group, BlockGroup):
+            found.append([_Part(*multiprocessor_lanes(spans, *placed))])
+        elif gpus:
+            host = _Part(lanes_of(spans.select(spans.gpu < 0), *placed))
+            each = zip(group_lanes, activities_of(group.trace, spans), gpus, strict=True)
+            found.append([host, *(_Part([] if gpu.folded else lane, ROW, activity, gpu) for lane, activity, gpu in each)])
+        else:
+            found.append([_Part(lanes_of(spans, *placed), ROW, next(iter(activities_of(group.trace, spans)), None))])
+    return found
+
+
+def _lanes_of_gpu(group: TimelineGroup, words: GpuWords, start_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
+    spans = group.trace.spans
+    rows = spans.gpu == words.gpu
+    return lanes_of(spans.select(rows), start_ns, scale, names, waiting_ns_of(group.trace)[rows], words.name)
+
+
+def _gpu_heading(gpu: GpuWords, y: float) -> list[str]:
+    """Return the header of a GPU: its metrics, and whether it is the slowest one."""
+    line = text(MARGIN, y, gpu.name, font_size=11, fill=palette.INK, text_anchor="start", font_weight=600)
+    said = [small_text(GUTTER + left, y, words) for left, words in zip(COLUMNS, gpu.words, strict=False)]
+    if gpu.slowest:
+        left = GUTTER + COLUMNS[len(gpu.words)]
+        said.append(text(left, y, gpu.slowest, font_size=11, fill=palette.SLOWER, text_anchor="start", font_weight=600))
+    return [line, *said]
 
 
 def _start_ns(group: TimelineGroup) -> float:
@@ -107,8 +166,11 @@ def _most(found: Activity) -> int:
     return int((found.kernels + found.copies).max(initial=0))
 
 
-def _at_once(found: Activity, zero_ns: float, scale: float, unit: float, column: float) -> Iterator[LaneBars]:
-    """Yield the shapes of the lane "at once": as in the live timeline, idle time by cause at the foot, above it a step a stream."""
+def _at_once(found: GpuActivity, zero_ns: float, scale: float, unit: float, column: float) -> Iterator[LaneBars]:
+    """Yield the shapes of the lane "at once": as in the live timeline, idle time by cause at the foot, above it a step a stream.
+
+    Streams that compute stand below those that communicate, and these below those that copy.
+    """
     left, right = ((times_ns - zero_ns) * scale for times_ns in (found.start_ns, found.end_ns))
     idle = np.flatnonzero(found.occupation != Occupation.RUNNING)
     # Idle time of one cause is one line; what runs meanwhile is drawn over it.
@@ -116,23 +178,25 @@ def _at_once(found: Activity, zero_ns: float, scale: float, unit: float, column:
     opens = np.flatnonzero(np.diff(cause, prepend=-1))
     closes = np.append(opens[1:], len(idle)) - 1 if len(idle) else opens
     colours = tuple(LOOKS[occupation.name.lower()][1] for occupation in Occupation if occupation)
-    yield LaneBars("at once", left[idle[opens]], right[idle[closes]], cause[opens], colours, BAR - FOOT, FOOT)
+    yield LaneBars("at once", left[idle[opens]], right[idle[closes]], cause[opens], colours, None, BAR - FOOT, FOOT)
     streams = _streams_in_columns(found, left, right, column)
-    steps = streams[0] * (MOST_LEVELS + 1) + streams[1]
+    steps = (streams[0] * (MOST_LEVELS + 1) + streams[1]) * (MOST_LEVELS + 1) + streams[2]
     for step in np.flatnonzero(np.bincount(steps)[1:]) + 1:
         rows = np.flatnonzero(steps == step)
-        kernels, copies = divmod(int(step), MOST_LEVELS + 1)
-        below, above = (min(levels * unit, ABOVE_FOOT) for levels in (kernels, kernels + copies))
-        for look, start, end in (("kernels" if kernels > 1 else "kernel", 0, below), ("copy", below, above)):
+        both, copies = divmod(int(step), MOST_LEVELS + 1)
+        kernels, communication = divmod(both, MOST_LEVELS + 1)
+        tops = [min(levels * unit, ABOVE_FOOT) for levels in np.cumsum([0, kernels, communication, copies])]
+        looks = ("kernels" if kernels > 1 else "kernel", "hidden" if kernels else "exposed", "copy")
+        for look, start, end in zip(looks, tops[:-1], tops[1:], strict=True):
             if end > start:
                 foot = 0 if start else FOOT
                 none = np.zeros(len(rows), np.int64)
-                yield LaneBars("at once", left[rows], right[rows], none, (LOOKS[look][1],), ABOVE_FOOT - end, end - start + foot)
+                yield LaneBars("at once", left[rows], right[rows], none, (LOOKS[look][1],), None, ABOVE_FOOT - end, end - start + foot)
 
 
-def _streams_in_columns(found: Activity, left: Array, right: Array, column: float) -> Array:
-    """Return how many streams run kernels, and copies: in narrow stretches, the mean of those that run in the same column of pixels."""
-    streams: Array = np.stack([found.kernels, found.copies])
+def _streams_in_columns(found: GpuActivity, left: Array, right: Array, column: float) -> Array:
+    """Return how many streams compute, communicate and copy: in narrow stretches, the mean of those that run in one column of pixels."""
+    streams: Array = np.stack([found.kernels - found.collectives, found.collectives + found.peers, found.copies - found.peers])
     narrow = np.flatnonzero((right - left < 1.5 * column) & streams.any(axis=0))
     if len(narrow):
         at, length = (left[narrow] / column).astype(np.int64), np.maximum(right[narrow] - left[narrow], 1e-9)
@@ -142,12 +206,16 @@ def _streams_in_columns(found: Activity, left: Array, right: Array, column: floa
     return np.minimum(streams, MOST_LEVELS)
 
 
-def _looks(activities: Sequence[Activity]) -> list[tuple[str, str]]:
+def _looks(activities: Sequence[GpuActivity]) -> list[tuple[str, str]]:
     """Return the legend of the lanes "at once": words and colours."""
     found = {Occupation(code).name.lower() for one in activities for code in np.flatnonzero(np.bincount(one.occupation)).tolist()}
-    found |= {"kernel"} if any((one.kernels == 1).any() for one in activities) else set()
-    found |= {"kernels"} if any((one.kernels > 1).any() for one in activities) else set()
-    found |= {"copy"} if any(one.copies.any() for one in activities) else set()
+    for one in activities:
+        compute, communicates = one.kernels - one.collectives, one.collectives + one.peers > 0
+        present = {
+            "kernel": compute == 1, "kernels": compute > 1, "hidden": communicates & (compute > 0),
+            "exposed": communicates & (compute == 0), "copy": one.copies > one.peers,
+        }  # fmt: skip
+        found |= {name for name, times in present.items() if times.any()}
     return [look for name, look in LOOKS.items() if name in found] if any(map(_most, activities)) else []
 
 
@@ -166,9 +234,10 @@ def _bars(lane: LaneBars, top: float, column: float, hairline: float = 0.5) -> l
 def _by_look(lane: LaneBars, column: float) -> list[tuple[tuple[int, int], list[tuple[float, float, bool]]]]:
     """Return colour and strength, with left and right edge of each stretch, and whether it is wide enough for a bar of its own."""
     wide = lane.right - lane.left >= 1.5 * column
+    strengths = np.full(len(lane.left), STRENGTHS) if lane.faint is None else np.where(lane.faint, 1, STRENGTHS)
     looks: dict[tuple[int, int], list[tuple[float, float, bool]]] = {}
-    for left, right, colour in zip(lane.left[wide], lane.right[wide], lane.colour[wide], strict=True):
-        looks.setdefault((int(colour), STRENGTHS), []).append((left, right, True))
+    for left, right, colour, level in zip(lane.left[wide], lane.right[wide], lane.colour[wide], strengths[wide], strict=True):
+        looks.setdefault((int(colour), int(level)), []).append((left, right, True))
     for left, right, colour, strength in _columns(lane, ~wide, column):
         looks.setdefault((colour, strength), []).append((left, right, False))
     return sorted(looks.items())

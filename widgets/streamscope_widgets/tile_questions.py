@@ -10,6 +10,7 @@ import numpy as np
 from streamscope.arrays import BoolArray, IntArray
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
+from streamscope_widgets.levels import StretchLevels
 from streamscope_widgets.messages import (
     FindAnswer,
     FindQuestion,
@@ -226,22 +227,22 @@ def _area(tiles: Tiles, group: int, start: float, end: float, rows: list[list[in
     keys, inverse = np.unique(3 * names[spans.name[rows_in]] + sort, return_inverse=True)
     counts, times = np.bincount(inverse, minlength=len(keys)), np.bincount(inverse, time_ns, minlength=len(keys))
     first, last = np.searchsorted(spans.start_ns, [start, end])
+    kernels = spans.gpu[first:last][spans.kind[first:last] == SpanKind.KERNEL]
+    gpus = part.group.trace.gpus
     return {
         "names": [(int(key), int(count), float(time)) for key, count, time in zip(keys, counts, times, strict=True)],
-        "kernels": int((spans.kind[first:last] == SpanKind.KERNEL).sum()),
-        "busy": _time_within(part, start, end, kernels_alone=True),
-        "occupied": _time_within(part, start, end, kernels_alone=False),
+        "gpus": [
+            (int((kernels == gpu).sum()), *_times_within(levels, start, end)) for gpu, levels in zip(gpus, part.stretches, strict=False)
+        ],
     }
 
 
-def _time_within(part: Part, start: float, end: float, *, kernels_alone: bool) -> float:
-    """Return for how many ns of a stretch a kernel runs, or a kernel or a copy."""
-    if part.stretches is None:
-        return 0.0
-    found = part.stretches.within(0, start, end).found
-    runs = found.kernels > 0 if kernels_alone else (found.kernels > 0) | (found.copies > 0)
+def _times_within(levels: StretchLevels, start: float, end: float) -> tuple[float, float]:
+    """Return for how many ns of a stretch a kernel runs on a GPU, and for how many a kernel or a copy."""
+    found = levels.within(0, start, end).found
     length_ns = np.minimum(found.end_ns, end) - np.maximum(found.start_ns, start)
-    return float(length_ns[runs].sum())
+    busy = found.kernels > 0
+    return float(length_ns[busy].sum()), float(length_ns[busy | (found.copies > 0)].sum())
 
 
 _ANSWERS: Mapping[str, Callable[[Tiles, Any], Payload | Mapping[str, Any]]] = {

@@ -19,10 +19,12 @@ from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope_widgets.columns import ColumnBlock
+from streamscope_widgets.gpu_activity import activities_of
 from streamscope_widgets.levels import MOST_DIRECT, Marks, Rows, StretchLevels
-from streamscope_widgets.overlap_columns import activity_of, encode_stretches_of_path, waits_of
+from streamscope_widgets.overlap_columns import encode_stretches_of_path, waits_of
 from streamscope_widgets.payload import BlockGroup, Payload, Shown, codes_of, encode_part, encode_shown
 from streamscope_widgets.rows import SLOTS
+from streamscope_widgets.several_gpus import joint_columns
 
 MOST_WHOLE = 1_000_000
 """More spans than this are sent in tiles: a browser draws no more at once with ease."""
@@ -50,10 +52,14 @@ class Part:
         return Rows(self.group.trace.spans)
 
     @cached_property
-    def stretches(self) -> StretchLevels | None:
-        """The device's activity."""
-        found = activity_of(self.group.trace, self.group.trace.spans)
-        return None if found is None else StretchLevels(found, MOST_DIRECT)
+    def stretches(self) -> tuple[StretchLevels, ...]:
+        """The activity of each GPU."""
+        return tuple(StretchLevels(found, MOST_DIRECT) for found in activities_of(self.group.trace, self.group.trace.spans))
+
+    @cached_property
+    def joint(self) -> dict[str, IntArray]:
+        """`joint_columns` of its spans."""
+        return joint_columns(self.group.trace)
 
     @cached_property
     def waits(self) -> tuple[IntArray, IntArray]:
@@ -115,11 +121,10 @@ class Part:
         table.__dict__.update(start_ns=marks.start_ns, end_ns=marks.end_ns, correlation=joined, **none, **zero)
         more = {"merged": marks.count, "busy": marks.busy_ns, "row": marks.slot % SLOTS, "span": span, "first": self.first[span]}
         more |= {} if hits is None else {"hits": found}
-        shown = Shown(table, None, more, {"exact": exact}, waits=self._waits_among(span if exact else span[:0]))
-        if self.stretches is None:
-            return shown
-        stretches = self.stretches.within(level, start_ns, end_ns, MOST_EXACT)
-        return replace(shown, activity=stretches.found, crowd=stretches.crowd)
+        more |= {name: np.where(crowd, -1 if name == "collective" else 0, column[span]) for name, column in self.joint.items()}
+        stretches = (each.within(level, start_ns, end_ns, MOST_EXACT) for each in self.stretches)
+        activities = tuple((each.found, each.crowd) for each in stretches)
+        return Shown(table, activities, more, {"exact": exact}, waits=self._waits_among(span if exact else span[:0]))
 
     def _waits_among(self, span: IntArray) -> tuple[IntArray, IntArray]:
         """Return the waits between some rows, as places among them."""

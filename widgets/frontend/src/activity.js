@@ -10,9 +10,10 @@ import { gallop, upperBound } from "./search.js";
  */
 
 const CHUNK = 16;
-// Places of a sum: time with anything running, with two or more streams, with a kernel; streams with kernels and with copies, times time;
-// then the time of each occupation from HOST_FUNCTION on.
-export const [RUNNING, OVERLAPPED, KERNEL, KERNELS, COPIES, IDLE] = [0, 1, 2, 3, 4, 4];
+// Places of a sum: time with anything running, with two or more streams, with a kernel, with a kernel that computes; streams times time of kernels
+// that compute, of copies, of communication beside such a kernel, and of communication without one; then the time of each occupation from
+// HOST_FUNCTION on.
+export const [RUNNING, OVERLAPPED, KERNEL, COMPUTE, KERNELS, COPIES, HIDDEN, EXPOSED, IDLE] = [0, 1, 2, 3, 4, 5, 6, 7, 7];
 
 export class Activity {
   /**
@@ -31,6 +32,8 @@ export class Activity {
     const decoded = (column) => decodeColumn(column, block, count);
     this.kernels = decoded(spec.kernels);
     this.copies = decoded(spec.copies);
+    this.collectives = decoded(spec.collectives);
+    this.peers = decoded(spec.peers);
     this.occupation = decoded(spec.occupation);
     this.fullness = decoded(spec.fullness);
     /** Which stretches stand for many short ones; only of long traces. */
@@ -40,8 +43,17 @@ export class Activity {
     this.sum = new Float64Array(this.width);
     /** Most streams at once. */
     this.most = 0;
-    const { kernels, copies } = this;
-    for (let i = 0; i < count; i++) if (kernels[i] + copies[i] > this.most) this.most = kernels[i] + copies[i];
+    for (let i = 0; i < count; i++) this.most = Math.max(this.most, this.kernels[i] + this.copies[i]);
+  }
+
+  /**
+   * How many streams compute, communicate, and copy otherwise in a stretch.
+   *
+   * @param {number} i
+   */
+  streamsAt(i) {
+    const [collectives, peers] = [this.collectives[i], this.peers[i]];
+    return [this.kernels[i] - collectives, collectives + peers, this.copies[i] - peers];
   }
 
   chunkSums() {
@@ -61,18 +73,19 @@ export class Activity {
    */
   add(sum, i) {
     const length = this.end[i] - this.start[i];
-    const kernels = this.kernels[i];
-    const copies = this.copies[i];
-    const streams = kernels + copies;
+    const streams = this.kernels[i] + this.copies[i];
     if (!streams) {
       sum[IDLE + this.occupation[i]] += length;
       return;
     }
     sum[RUNNING] += length;
     if (streams > 1) sum[OVERLAPPED] += length;
-    if (kernels) sum[KERNEL] += length;
+    const [kernels, communication, copies] = this.streamsAt(i);
+    if (this.kernels[i]) sum[KERNEL] += length;
+    if (kernels) sum[COMPUTE] += length;
     sum[KERNELS] += length * kernels;
     sum[COPIES] += length * copies;
+    sum[kernels ? HIDDEN : EXPOSED] += length * communication;
   }
 
   /**
@@ -146,8 +159,10 @@ export class Activity {
     /** @type {Set<Occupation | LookName>} */
     const found = new Set(occupations.filter((_, code) => code && sum[IDLE + code]));
     if (sum[COPIES]) found.add("copy");
-    if (sum[KERNELS] > sum[KERNEL]) found.add("kernels");
-    if (sum[KERNEL]) found.add("kernel");
+    if (sum[HIDDEN]) found.add("hidden");
+    if (sum[EXPOSED]) found.add("exposed");
+    if (sum[KERNELS] > sum[COMPUTE]) found.add("kernels");
+    if (sum[COMPUTE]) found.add("kernel");
     return found;
   }
 

@@ -1,8 +1,12 @@
-// Which engines are shown, in which order, and which of them are pinned to the top or collapsed to their header.
+// Which engines are shown, in which order, and which of them are pinned to the top or collapsed to their header; and which GPUs are collapsed.
 
 export class Arrangement {
-  /** @param {number} count */
-  constructor(count) {
+  /**
+   * @param {number} count
+   * @param {string[]} closed names of the GPUs that show their lane "at once" only (gpus.js)
+   */
+  constructor(count, closed) {
+    this.closed = new Set(closed);
     this.order = Array.from({ length: count }, (_, index) => index);
     /** @type {Set<number>} */
     this.hidden = new Set();
@@ -27,6 +31,11 @@ export class Arrangement {
     const rest = this.order.filter((index) => !indices.includes(index));
     this.hidden = new Set(rest);
     this.order = [...indices, ...rest];
+  }
+
+  /** @param {string} name */
+  fold(name) {
+    if (!this.closed.delete(name)) this.closed.add(name);
   }
 
   /** @param {number} index */

@@ -4,6 +4,7 @@ import { firstOnDevice } from "./join.js";
 import { lowerBound, upperBound } from "./search.js";
 
 /**
+ * @import { LaneBox, Row } from "./layout.js"
  * @import { Scene } from "./scene.js"
  * @import { Context } from "./svg_context.js"
  */
@@ -13,11 +14,13 @@ const MOST_WITHOUT_ASKING = 40;
 const LEAST_CALL = 5;
 
 /**
- * The row that a span is drawn in, and its position in that row's track; null where its engine, or lane, is not shown.
+ * The row that a span is drawn in, and its position in that row's track; null where its engine, or lane, is not shown. In a collapsed GPU the row
+ * is the lane "at once", and there is no position: -1.
  *
  * @param {Pick<Scene, "model" | "layout">} scene
  * @param {number} groupIndex
  * @param {number} span
+ * @returns {{ row: Row, k: number } | { row: LaneBox, k: -1 } | null}
  */
 export function rowOf(scene, groupIndex, span) {
   const group = scene.model.groups[groupIndex];
@@ -28,7 +31,7 @@ export function rowOf(scene, groupIndex, span) {
     const k = lowerBound(row.track.spans, span);
     if (row.track.spans[k] === span) return { row, k };
   }
-  return null;
+  return box.rows.length || box.band ? null : { row: box, k: -1 };
 }
 
 /**

@@ -1,16 +1,17 @@
 // The lane under each engine: how many streams run at once, how full the GPU is, and idle time by its cause. And where two streams overlap.
 
-import { COPIES, IDLE, KERNEL, KERNELS, OVERLAPPED, RUNNING } from "./activity.js";
+import { COMPUTE, COPIES, EXPOSED, HIDDEN, IDLE, KERNELS, OVERLAPPED, RUNNING } from "./activity.js";
 import { css } from "./colours.js";
 import { percent } from "./format.js";
 import { SHADES } from "./palette.js";
 import { stretch } from "./spans.js";
 
 /**
+ * @import { Activity } from "./activity.js"
  * @import { LookName } from "./header.js"
- * @import { Box } from "./layout.js"
+ * @import { Section } from "./layout.js"
  * @import { Looks } from "./looks.js"
- * @import { Group, Model } from "./model.js"
+ * @import { Model } from "./model.js"
  * @import { Swatch } from "./palette.js"
  * @import { Scene } from "./scene.js"
  * @import { Context } from "./svg_context.js"
@@ -19,8 +20,11 @@ import { stretch } from "./spans.js";
 /** @typedef {{ name: string, fill?: string, stretch?: [number, number], fullness?: string | null, note?: string | null }} AtOnce */
 
 const MOST_LEVELS = 6;
+// Of several GPUs the rows are scanned for colours, so these are given height.
+const MOST_OF_SEVERAL = 3;
 const IDLE_HEIGHT = 3;
 const SHADE = 0.3;
+const SHADE_OF_SEVERAL = 0.12;
 // Narrower, a line is a blot.
 const LEAST_LINE = 12;
 
@@ -31,8 +35,8 @@ const LEAST_LINE = 12;
  * @param {number} height
  */
 function levelHeight(scene, height) {
-  const most = Math.max(2, ...scene.groups.map(({ group }) => group.activity?.most ?? 0));
-  return height / Math.min(most, MOST_LEVELS);
+  const most = Math.max(2, ...scene.groups.flatMap(({ group }) => group.activities.map((activity) => activity.most)));
+  return height / Math.min(most, scene.groups.some(({ group }) => group.gpus[1]) ? MOST_OF_SEVERAL : MOST_LEVELS);
 }
 
 /** Fills rectangles of one row; those that touch and are alike are filled as one. */
@@ -69,45 +73,44 @@ class Pen {
 }
 
 /**
- * Draw the lane of one engine, and shade its streams where two or more of them run at once.
+ * Draw the lane of one GPU, and shade its streams where two or more of them run at once.
  *
  * @param {Context} ctx
  * @param {Scene} scene
- * @param {Box} box
+ * @param {number} index of the engine
+ * @param {Section} section
  */
-export function drawAtOnce(ctx, scene, box) {
+export function drawAtOnce(ctx, scene, index, { of, top: header, lanes, atOnce }) {
   const { geometry: g, model } = scene;
-  const { activity } = model.groups[box.index];
-  const { atOnce } = box;
+  const activity = model.groups[index].activities[of];
   if (!activity || !atOnce) return;
-  const { looks } = scene.overlap;
+  const { looks } = scene.switches;
   // The first, of what runs, is never that of idle time.
   const occupations = /** @type {LookName[]} */ (model.occupations);
   const [top, bottom] = [g.px(atOnce.y), g.px(atOnce.y + atOnce.height)];
   const foot = Math.max(1, g.px(IDLE_HEIGHT));
   const unit = levelHeight(scene, bottom - foot - top);
-  const [kernelPen, copyPen, idlePen, shadePen] = [new Pen(ctx), new Pen(ctx), new Pen(ctx), new Pen(ctx)];
-  const streams = box.lanes.filter(({ lane }) => !lane.host);
+  const [kernelPen, copyPen, idlePen, shadePen, communicationPen] = Array.from({ length: 5 }, () => new Pen(ctx));
+  const streams = lanes.filter(({ lane }) => !lane.host);
   const [shadeTop, shadeBottom] = streams.length > 1 ? [g.px(streams[0].y), top] : [0, 0];
-  const shades = Array.from({ length: SHADES + 1 }, (_, level) => css(looks.kernels.rgb, (SHADE * level) / SHADES));
+  const shades = Array.from({ length: SHADES + 1 }, (_, level) => css(looks.kernels.rgb, ((header === null ? SHADE : SHADE_OF_SEVERAL) * level) / SHADES));
 
   // A bar of one stretch stands on the ground; in a crowd the foot is that of idle time.
   /**
    * @param {number} x
    * @param {number} width
-   * @param {number} kernels
-   * @param {number} copies
-   * @param {Swatch} look
+   * @param {[Pen, Swatch, number][]} layers from below, each with how many streams it stands for
    * @param {number} shade
    * @param {number} ground
    */
-  const bar = (x, width, kernels, copies, look, shade, ground) => {
-    /** @param {number} streams */
-    const upTo = (streams) => Math.max(top, Math.round(bottom - foot - unit * streams));
-    const middle = kernels ? upTo(kernels) : ground;
-    if (middle < ground) kernelPen.rectangle(x, width, middle, ground - middle, look.shades[shade]);
-    const upper = upTo(kernels + copies);
-    if (copies) copyPen.rectangle(x, width, upper, Math.max(1, middle - upper), looks.copy.shades[shade]);
+  const bar = (x, width, layers, shade, ground) => {
+    let streams = 0;
+    for (const [pen, look, more] of layers) {
+      if (!more) continue;
+      const upper = Math.max(top, Math.round(bottom - foot - unit * (streams += more)));
+      if (pen !== kernelPen || upper < ground) pen.rectangle(x, width, upper, Math.max(1, ground - upper), look.shades[shade]);
+      ground = upper;
+    }
   };
   /**
    * @param {number} x
@@ -120,15 +123,19 @@ export function drawAtOnce(ctx, scene, box) {
 
   activity.visit(g, (i) => {
     const [x, width] = stretch(g, activity.start[i], activity.end[i]);
-    const [kernels, copies] = [activity.kernels[i], activity.copies[i]];
-    if (!kernels && !copies) {
+    const [kernels, communication, copies] = activity.streamsAt(i);
+    const streams = kernels + communication + copies;
+    if (!streams) {
       idlePen.rectangle(x, width, bottom - foot, foot, looks[occupations[activity.occupation[i]]].fill);
       return;
     }
-    bar(x, width, kernels, copies, kernels > 1 ? looks.kernels : looks.kernel, SHADES, bottom);
-    overlapped(x, width, kernels + copies > 1 ? SHADES : 0);
+    bar(x, width, [
+      [kernelPen, kernels > 1 ? looks.kernels : looks.kernel, kernels],
+      [communicationPen, kernels ? looks.hidden : looks.exposed, communication], [copyPen, looks.copy, copies],
+    ], SHADES, bottom);
+    overlapped(x, width, streams > 1 ? SHADES : 0);
     const full = activity.fullness[i];
-    if (!kernels || full === model.fullness_unknown || width < LEAST_LINE * g.dpr) return;
+    if (!activity.kernels[i] || full === model.fullness_unknown || width < LEAST_LINE * g.dpr) return;
     kernelPen.flush();
     ctx.fillStyle = scene.theme.ink;
     ctx.fillRect(x, Math.round(bottom - (bottom - top) * (full / model.fullness_steps)), width, Math.max(1, Math.round(g.dpr)));
@@ -146,11 +153,14 @@ export function drawAtOnce(ctx, scene, box) {
     }
     if (unused) idlePen.rectangle(x, 1, bottom - foot, foot, looks[occupations[longest]].shades[level(unused)]);
     if (!running) return;
-    const look = sum[KERNELS] > 1.5 * sum[KERNEL] ? looks.kernels : looks.kernel;
-    bar(x, 1, sum[KERNELS] / running, sum[COPIES] / running, look, level(running), bottom - foot);
+    const look = sum[KERNELS] > 1.5 * sum[COMPUTE] ? looks.kernels : looks.kernel;
+    bar(x, 1, [
+      [kernelPen, look, sum[KERNELS] / running], [communicationPen, looks.hidden, sum[HIDDEN] / running],
+      [communicationPen, looks.exposed, sum[EXPOSED] / running], [copyPen, looks.copy, sum[COPIES] / running],
+    ], level(running), bottom - foot);
     overlapped(x, 1, level(sum[OVERLAPPED]));
   });
-  for (const pen of [shadePen, idlePen, kernelPen, copyPen]) pen.flush();
+  for (const pen of [shadePen, idlePen, kernelPen, communicationPen, copyPen]) pen.flush();
 }
 
 /**
@@ -164,38 +174,29 @@ const times = (count, one, more) => (count === 1 ? `one ${one}` : `${count} ${mo
  * What a tooltip says of the lane at a time; null where it has nothing.
  *
  * @param {Model} model
- * @param {Group} group
+ * @param {Activity | undefined} activity
  * @param {Looks} looks
  * @param {number} t
  * @returns {AtOnce | null}
  */
-export function describeAtOnce(model, group, looks, t) {
-  const { activity } = group;
+export function describeAtOnce(model, activity, looks, t) {
   const i = activity ? activity.at(t) : -1;
   if (!activity || i < 0) return null;
-  const [kernels, copies] = [activity.kernels[i], activity.copies[i]];
+  const [kernels, communication, copies] = activity.streamsAt(i);
   const occupation = /** @type {LookName} */ (model.occupations[activity.occupation[i]]);
   if (activity.crowd?.[i]) return { name: "many short stretches", fill: looks[occupation]?.fill, note: "Zoom in to see each." };
   const running = [
-    ...(kernels ? [times(kernels, "kernel", "kernels")] : []), ...(copies ? [times(copies, "copy", "copies")] : []),
+    ...(kernels ? [times(kernels, "kernel", "kernels")] : []), ...(communication ? ["communication"] : []),
+    ...(copies ? [times(copies, "copy", "copies")] : []),
   ].join(" and ");
   return {
     name: running ? `${running} at once` : looks[occupation].words,
     stretch: [activity.start[i], activity.end[i]],
     fullness: kernels ? fullnessWords(model, activity.fullness[i]) : null,
-    fill: running ? looks[kernels > 1 ? "kernels" : kernels ? "kernel" : "copy"].fill : looks[occupation].fill,
-    note: running ? null : IDLE_NOTES[occupation],
+    fill: looks[!running ? occupation : kernels > 1 ? "kernels" : kernels ? "kernel" : communication ? "exposed" : "copy"].fill,
+    note: !running ? looks[occupation].note : communication ? looks[kernels ? "hidden" : "exposed"].note : null,
   };
 }
-
-/** @type {Partial<Record<LookName, string>>} */
-const IDLE_NOTES = {
-  host_function: "Nothing runs on the device while a host function of the program does.",
-  host_wait: "Nothing runs: the host has not yet called what comes next.",
-  launch: "Nothing runs: what comes next has been called, and is on its way to the device.",
-  kernel_wait: "Nothing runs: what comes next was launched before; this is the device's own delay between two kernels.",
-  other: "Nothing runs: what comes next waits for an event, another stream or GPU, or the run is over and the host has yet to notice.",
-};
 
 /**
  * @param {Model} model

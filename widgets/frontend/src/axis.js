@@ -22,7 +22,7 @@ export function drawAxes(ctx, scene) {
   const { layout, mode } = scene;
   if (mode === "scale") {
     for (const box of layout.groups) {
-      if (box.lanes.length) drawTicks(ctx, sceneOf(scene, box.index), box.axis, box.bottom);
+      if (box.sections.length) drawTicks(ctx, sceneOf(scene, box.index), box.axis, box.bottom);
     }
   } else {
     drawTicks(ctx, scene, layout.axis, layout.foot);

@@ -26,7 +26,7 @@ import { waitsOf } from "./waits.js";
  * @property {Pick<Tiles, "hold" | "go"> | null} tiles
  * @property {Pick<Panel, "showOperation" | "hide">} panel
  * @property {Highlight | null} selected
- * @property {Area | null} measure
+ * @property {Area | null} measured
  * @property {Area | null} rubber
  * @property {(from: number, to: number) => void} measureStretch
  * @property {() => void} redraw
@@ -57,7 +57,7 @@ export class Choosing {
       timeline.viewer.fit(from, to, 0.2);
       return;
     }
-    timeline.measure = null;
+    timeline.measured = null;
     timeline.selected = highlightOf(timeline.model, group, span);
     if (timeline.tiles) timeline.tiles.hold({ group, row: timeline.selected.row = rows?.[span] ?? -1 });
     timeline.panel.showOperation(timeline.selected);
@@ -78,7 +78,7 @@ export class Choosing {
     const { timeline } = this;
     timeline.tiles?.hold(null);
     const chosen = timeline.selected;
-    timeline.selected = timeline.measure = timeline.rubber = null;
+    timeline.selected = timeline.measured = timeline.rubber = null;
     timeline.panel.hide();
     timeline.redraw();
     if (chosen) timeline.tell("selection");
@@ -175,8 +175,8 @@ export class Choosing {
 
   /** Zoom to the measured stretch, or to the selection in its engine; asked again, to the selection in all engines. */
   fit() {
-    const { model, selected, measure, viewer } = this.timeline;
-    if (measure) viewer.fit(measure.from, measure.to, 0.02);
+    const { model, selected, measured, viewer } = this.timeline;
+    if (measured) viewer.fit(measured.from, measured.to, 0.02);
     else if (selected && !selected.members.length) this.fitAll();
     else if (selected && !viewer.fit(...highlightExtent(model, selected, viewer.alignments, selected.group), 1)) this.fitAll();
   }

@@ -8,7 +8,7 @@ import { decodeWaits } from "./waits.js";
 
 /**
  * @import { Column } from "./decode_column.js"
- * @import { ColumnName, Header, KindName, Occupation, OriginsHeader, PartHeader } from "./header.js"
+ * @import { CollectivesHeader, ColumnName, Header, KindName, Occupation, OriginsHeader, PartHeader } from "./header.js"
  * @import { Block } from "./messages.js"
  * @import { Described, Group, Kinds, Launches, Model, Origins } from "./model.js"
  */
@@ -16,7 +16,8 @@ import { decodeWaits } from "./waits.js";
 const COLUMNS = /** @type {const} */ (["kind", "name", "lane", "start", "duration", "basis", "row"]);
 // What the first picture can do without is decoded when it is first asked for.
 const LATER = /** @type {const} */ (["operation", "part", "correlation", "blocks", "threads", "bytes", "flops", "symbol", "graph_node"]);
-const OF_MARKS = /** @type {const} */ (["merged", "busy", "span", "hits", "first"]);
+const OF_SOME = /** @type {const} */ (["merged", "busy", "span", "hits", "first", "collective", "peer"]);
+const OF_COLLECTIVES = /** @type {const} */ (["instance", "waiting", "last", "bandwidth", "told"]);
 
 /**
  * Give an object properties that are worked out when they are first read.
@@ -49,7 +50,7 @@ function later(object, makers) {
 const each = (names, make) => /** @type {Record<N, T>} */ (Object.fromEntries(names.map((name) => [name, make(name)])));
 
 /**
- * @param {Described & PartHeader & { origins?: OriginsHeader }} header
+ * @param {Described & PartHeader & { origins?: OriginsHeader, collectives?: CollectivesHeader }} header
  * @param {number} index
  * @param {Block} block
  * @param {Kinds} kinds
@@ -57,7 +58,7 @@ const each = (names, make) => /** @type {Record<N, T>} */ (Object.fromEntries(na
  * @returns {Group}
  */
 function decodeGroup(header, index, block, kinds, occupations) {
-  const { columns, activity, waits, path, origins, ...described } = header;
+  const { columns, activities, waits, path, origins, collectives, ...described } = header;
   const { count } = header;
   /** @param {ColumnName} name */
   const column = (name) => decodeColumn(columns[name], block, count);
@@ -65,10 +66,13 @@ function decodeGroup(header, index, block, kinds, occupations) {
   const end = endsOf(now, count);
   /** @type {Group} */
   const group = later({
-    ...described, ...now, ...each(OF_MARKS, (name) => columns[name] && decodeColumn(columns[name], block, count)),
+    ...described, ...now, ...each(OF_SOME, (name) => columns[name] && decodeColumn(columns[name], block, count)),
     described, index, end, lanes: header.lanes.map((lane, code) => ({ ...lane, index: code })),
     kindCounts: header.kind_counts ?? countKinds(now.kind, kinds),
-    activity: activity ? new Activity(activity, block, occupations) : null,
+    activities: activities.map((activity) => new Activity(activity, block, occupations)),
+    collectives: collectives ? {
+      words: collectives.words, ...each(OF_COLLECTIVES, (name) => decodeColumn(collectives[name], block, collectives.count)),
+    } : null,
     waits: decodeWaits(waits, block),
     path: path ? decodePath(path, block) : null,
     origins: decodeOrigins(origins ?? { count: 0 }, block),
@@ -157,7 +161,7 @@ export function decode(header, block) {
 export function decodePart(model, index, header, block) {
   const known = model.groups[index];
   const decoded = decodeGroup({ ...known.described, ...header, kind_counts: known.kindCounts }, index, block, model.kinds, model.occupations);
-  return Object.assign(decoded, { origins: known.origins });
+  return Object.assign(decoded, { origins: known.origins, collectives: known.collectives });
 }
 
 const LARGEST_TABLE = 1 << 24;

@@ -2,6 +2,7 @@
 
 import { isCrowd } from "./decode.js";
 import { exactTime, grouped, percent, prefixed } from "./format.js";
+import { gpuName } from "./gpus.js";
 import { latencyCallOf } from "./join.js";
 import { timeWords } from "./nature.js";
 import { isOperator, originOf, symbolOf } from "./origins.js";
@@ -89,6 +90,7 @@ export function describeSpan(model, group, span) {
       [(!group.thin && DURATION_WORDS[kind]) || "duration", exactTime(group.duration[span])],
       ...launchRows(model, group, span),
       ...sizeRows(group, span),
+      ...jointRows(group, span),
       ...terms(group.operation[span] >= 0 && [group.joined_by ?? "operation", operationText(group, span)], node >= 0 && ["graph node", `${node}`]),
     ],
     notes: [...(line ? [line] : []), ...(timeWords(group) ? [] : [`Times: ${(!basis && group.stamped?.[kind]) || model.bases[basis]}.`])],
@@ -133,6 +135,24 @@ function sizeRows(group, span) {
 }
 
 /**
+ * Of a part of a collective, or of a copy from one GPU to another, what it has to do with the other GPUs.
+ *
+ * @param {Group} group
+ * @param {number} span
+ * @returns {Term[]}
+ */
+function jointRows({ collective, collectives, peer, gpus, duration }, span) {
+  if (peer?.[span]) return [["from, to", `${gpus[(peer[span] - 1) >> 8].name}, ${gpus[(peer[span] - 1) & 255].name}`]];
+  const row = collective?.[span] ?? -1;
+  if (!collectives || row < 0) return [];
+  const [told, instance, waiting, last, bandwidth] = [collectives.told, collectives.instance, collectives.waiting, collectives.last, collectives.bandwidth].map((column) => column[row]);
+  return [...collectives.words[told], ...terms(
+    instance >= 0 && ["waiting", exactTime(waiting)], instance >= 0 && ["transfer", exactTime(duration[span] - waiting)],
+    instance >= 0 && ["last to begin", gpus[last].name], bandwidth > 0 && ["bus bandwidth", `${grouped(bandwidth / 1e9, 1)} GB/s`],
+  )];
+}
+
+/**
  * Achieved rates of memory are told in GB/s, as data sheets do.
  *
  * @param {number} amount
@@ -143,6 +163,16 @@ function rate(amount, seconds, unit) {
   if (!seconds) return "";
   if (unit === "B/s") return `, ${grouped(amount / seconds / 1e9, 1)} GB/s`;
   return `, ${prefixed(amount / seconds, unit)}`;
+}
+
+/**
+ * @param {Group} group
+ * @param {number} of
+ * @returns {Told}
+ */
+export function describeGpu(group, of) {
+  const { details, slowest } = group.gpus[of];
+  return { name: gpuName(group, of), where: group.program, rows: details, notes: slowest ? [slowest] : [] };
 }
 
 /**

@@ -3,6 +3,7 @@
 import { drawAllArrows } from "./arrows.js";
 import { drawAxes } from "./axis.js";
 import { grouped } from "./format.js";
+import { drawGpuHeads, drawPeerCopies } from "./gpus.js";
 import { natureOf } from "./nature.js";
 import { drawOverlap, drawOverlapAbove } from "./overlap.js";
 import { drawOverview } from "./overview.js";
@@ -13,7 +14,7 @@ import { fitted, font } from "./text.js";
 /**
  * @import { Geometry } from "./geometry.js"
  * @import { Box } from "./layout.js"
- * @import { Group, NamedLane } from "./model.js"
+ * @import { Group } from "./model.js"
  * @import { Scene } from "./scene.js"
  * @import { Context } from "./svg_context.js"
  * @import { Lane } from "./tracks.js"
@@ -41,11 +42,14 @@ export function drawBase(ctx, scene) {
   ctx.font = font(scene, 11);
   layout.groups.forEach((box) => {
     dimmed(ctx, scene, () => drawOverlap(ctx, sceneOf(scene, box.index), box));
-    if (box.atOnce) writeLane(ctx, scene, "at once", box.atOnce);
+    for (const { atOnce } of box.sections) if (atOnce) writeLane(ctx, scene, "at once", atOnce);
     dimmed(ctx, scene, () => drawLanes(ctx, sceneOf(scene, box.index), box));
     writeLanes(ctx, scene, box);
   });
-  layout.groups.forEach((box) => drawHeader(ctx, scene, box));
+  layout.groups.forEach((box) => {
+    drawHeader(ctx, scene, box);
+    drawGpuHeads(ctx, scene, box);
+  });
   drawOverview(ctx, scene);
 }
 
@@ -70,13 +74,14 @@ export function drawLaneGrounds(ctx, scene, box) {
 }
 
 /**
- * A lane's name, of the ranges below their thread's lane only what is new; and how many ranges are nested deeper than it has rows.
+ * A lane's name, without that of the GPU whose header it stands below, of the ranges below their thread's lane only what is new; and how many
+ * ranges are nested deeper than it has rows.
  *
- * @param {NamedLane[]} lanes
+ * @param {Group} group
  * @param {Pick<Lane, "index" | "name" | "deeper">} lane
  */
-function laneLabel(lanes, { index, name, deeper }) {
-  const label = name === `${lanes[index - 1]?.name} ranges` ? "ranges" : name;
+function laneLabel({ lanes, gpus }, { index, name, deeper }) {
+  const label = name === `${lanes[index - 1]?.name} ranges` ? "ranges" : gpus.length > 1 ? name.replace(/^GPU \d+ /, "") : name;
   return deeper ? `${label} + ${grouped(deeper)} deeper` : label;
 }
 
@@ -115,7 +120,7 @@ function writeLanes(ctx, scene, { index, lanes }) {
     const first = rows[0] ?? band;
     if (first.y < labelled + LEAST_LABEL) continue;
     labelled = first.y;
-    writeLane(ctx, scene, laneLabel(scene.model.groups[index].lanes, lane), first);
+    writeLane(ctx, scene, laneLabel(scene.model.groups[index], lane), first);
   }
 }
 
@@ -134,6 +139,7 @@ function drawLanes(ctx, scene, box) {
     for (const row of lane.rows) drawRow(ctx, scene, row);
   }
   within(ctx, g, () => {
+    drawPeerCopies(ctx, scene, box);
     drawEnds(ctx, scene, box, group);
     drawOverlapAbove(ctx, scene, box);
   });
@@ -165,7 +171,7 @@ function within(ctx, g, draw) {
  */
 function drawEnds(ctx, scene, box, group) {
   const { geometry: g, theme } = scene;
-  if (!box.lanes.length) return;
+  if (!box.sections.length) return;
   const [top, bottom] = [g.px(box.body), g.px(box.bottom)];
   if (group.shown_until_ns !== null) {
     const [x, width] = stretch(g, group.shown_until_ns, group.extent_ns, 0);
@@ -208,7 +214,7 @@ function drawHeader(ctx, scene, box) {
   const nature = natureOf(group);
   // The axis says so already, where it is true of all.
   if (nature && nature !== model.nature) write(nature, 12, "600", theme.accent, 12);
-  const bound = scene.overlap.shows.path && group.path?.words;
+  const bound = scene.switches.shows.path && group.path?.words;
   if (bound) write(`critical path: ${bound}`, 12, "600", theme.path, 16);
   else {
     for (const remark of leftOut) write(remark, 12, "", theme.soft, 16);

@@ -61,6 +61,21 @@ function rankIds(ids) {
 export const ofOperation = (group, id) => (group.byOperation ??= new SpansById(group.operation)).of(id);
 
 /**
+ * Parts of a collective.
+ *
+ * @param {Pick<Group, "collective" | "collectives" | "byInstance">} group
+ * @param {number} span one of them
+ */
+export function partsOf(group, span) {
+  const { collective, collectives } = group;
+  const row = collective?.[span] ?? -1;
+  if (!collective || !collectives || row < 0) return NONE;
+  const { instance } = collectives;
+  group.byInstance ??= new SpansById(Int32Array.from(collective, (each) => (each < 0 ? -1 : instance[each])));
+  return group.byInstance.of(instance[row]);
+}
+
+/**
  * @param {Pick<Group, "correlation" | "byCorrelation">} group
  * @param {number} id
  */

@@ -15,12 +15,12 @@
  */
 
 /**
- * A kind of idle time, or of work, of the lane "at once".
+ * A kind of idle time, or of work, of the lane "at once". Communication is hidden beside a kernel, else exposed.
  *
- * @typedef {"kernel" | "kernels" | "copy" | "host_function" | "host_wait" | "launch" | "kernel_wait" | "other"} LookName
+ * @typedef {"kernel" | "kernels" | "hidden" | "exposed" | "copy" | "host_function" | "host_wait" | "launch" | "kernel_wait" | "other"} LookName
  */
 
-/** @typedef {"running" | Exclude<LookName, "kernel" | "kernels" | "copy">} Occupation */
+/** @typedef {"running" | Exclude<LookName, "kernel" | "kernels" | "hidden" | "exposed" | "copy">} Occupation */
 
 /**
  * @typedef {"kind" | "name" | "lane" | "start" | "duration" | "basis" | "row" | "operation" | "part" | "correlation" | "blocks" | "threads"
@@ -35,7 +35,14 @@
  */
 
 /**
- * What the device does, in stretches without gaps.
+ * Columns of several GPUs alone: the row among the group's collectives, -1 for none; and of a copy from one GPU to another 1 + 256 * from + to, by
+ * their places among the group's, else 0.
+ *
+ * @typedef {"collective" | "peer"} JointName
+ */
+
+/**
+ * What one GPU does, in stretches without gaps. `collectives` of the lanes with kernels, and `peers` of those with copies, communicate with other GPUs.
  *
  * @typedef {object} ActivityHeader
  * @property {number} count
@@ -43,9 +50,33 @@
  * @property {ColumnHeader} start
  * @property {ColumnHeader} kernels
  * @property {ColumnHeader} copies
+ * @property {ColumnHeader} collectives
+ * @property {ColumnHeader} peers
  * @property {ColumnHeader} occupation
  * @property {ColumnHeader} fullness
  * @property {ColumnHeader} [crowd] which stretches stand for many short ones; of long traces
+ */
+
+/**
+ * One of the GPUs: `words` stand in its header, in columns; `slowest` says there why it is the slowest one, if it is; `folded` whether it shows its
+ * lane "at once" only, at first.
+ *
+ * @typedef {{ gpu: number, name: string, words: string[], slowest: string, folded: boolean, details: [string, string][] }} GpuHeader
+ */
+
+/**
+ * Parts of collectives. Those of one `instance` are one operation, -1 where that is not known; `waiting` is the time until the last of them began,
+ * on GPU `last`; `bandwidth` is the bus bandwidth in bytes a second, 0 where it is not known; `told` are places among `words`, which are a
+ * tooltip's terms.
+ *
+ * @typedef {object} CollectivesHeader
+ * @property {number} count
+ * @property {[string, string][][]} words
+ * @property {ColumnHeader} instance
+ * @property {ColumnHeader} waiting
+ * @property {ColumnHeader} last
+ * @property {ColumnHeader} bandwidth
+ * @property {ColumnHeader} told
  */
 
 /** @typedef {{ count: number, earlier: ColumnHeader, later: ColumnHeader }} WaitsHeader */
@@ -73,8 +104,8 @@
  *
  * @typedef {object} PartHeader
  * @property {number} count
- * @property {Record<ColumnName, ColumnHeader> & Partial<Record<MarkName, ColumnHeader>>} columns
- * @property {ActivityHeader | null} activity
+ * @property {Record<ColumnName, ColumnHeader> & Partial<Record<MarkName | JointName, ColumnHeader>>} columns
+ * @property {ActivityHeader[]} activities of each GPU; none where there are no kernels and copies
  * @property {WaitsHeader} waits
  * @property {boolean} [exact] whether each span of a long trace is there by itself
  * @property {PathHeader | null} [path]
@@ -100,14 +131,15 @@
  * @property {number | null} shown_until_ns where a report had to leave later spans out
  * @property {[number, number, boolean | number, number][]} drawn of each drawn lane its code, rows, whether it has a band, ranges without a row
  * @property {number} lanes_left_out
+ * @property {GpuHeader[]} gpus one at least
  * @property {boolean} [tiled] long: what is missing is asked for
  * @property {number} [level]
  */
 
-/** @typedef {{ name: string, host: boolean }} LaneHeader */
+/** @typedef {{ name: string, host: boolean, gpu: number }} LaneHeader its GPU, -1 for lanes of the host */
 
 /**
- * @typedef {GroupWords & PartHeader & { lanes: LaneHeader[], origins: OriginsHeader, kind_counts?: ArrayLike<number> }} GroupHeader
+ * @typedef {GroupWords & PartHeader & { lanes: LaneHeader[], origins: OriginsHeader, collectives?: CollectivesHeader, kind_counts?: ArrayLike<number> }} GroupHeader
  */
 
 /**
@@ -122,7 +154,7 @@
  * @property {GroupHeader[]} groups
  * @property {Occupation[]} occupations
  * @property {string[]} bounds
- * @property {Record<LookName, [string, string, string]>} looks words, and the colour on light and on dark pages
+ * @property {Record<LookName, [string, string, string, string]>} looks words, the colour on light and on dark pages, and what a tooltip adds
  * @property {number} fullness_steps
  * @property {number} fullness_unknown
  */
@@ -137,12 +169,13 @@ export const HEADER = {
 export const GROUP = {
   label: true, engine: true, program: true, device: true, recorder: true, stamped: true, extent_ns: true, makespan_text: true, thin: true,
   joined_by: true, remarks: true, details: true, notes: true, lanes: true, shown_until_ns: true, drawn: true, lanes_left_out: true, origins: true,
-  count: true, columns: true, activity: true, waits: true, exact: false, path: false, tiled: false, level: false, kind_counts: false,
+  count: true, columns: true, activities: true, waits: true, gpus: true, collectives: false, exact: false, path: false, tiled: false, level: false,
+  kind_counts: false,
 };
 
 /** @type {Fields<PartHeader["columns"]>} */
 export const COLUMNS = {
   kind: true, name: true, lane: true, start: true, duration: true, basis: true, row: true, operation: true, part: true, correlation: true,
   blocks: true, threads: true, bytes: true, flops: true, symbol: true, graph_node: true,
-  merged: false, busy: false, span: false, hits: false, first: false,
+  merged: false, busy: false, span: false, hits: false, first: false, collective: false, peer: false,
 };

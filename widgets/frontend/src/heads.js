@@ -1,10 +1,11 @@
 // The buttons at each engine's header: collapse, and, where the pointer or the focus is, move, pin and hide.
 
 import { aria, make, makeButton, rove } from "./dom.js";
+import { gpuName } from "./gpus.js";
 
 /**
  * @import { Arrangement } from "./arrangement.js"
- * @import { Layout } from "./layout.js"
+ * @import { Layout, Section } from "./layout.js"
  * @import { Model } from "./model.js"
  */
 
@@ -13,11 +14,26 @@ import { aria, make, makeButton, rove } from "./dom.js";
  *
  * @typedef {object} Owner
  * @property {Model} model
- * @property {Pick<Layout, "groups" | "header">} layout
+ * @property {Pick<Layout, "groups" | "header" | "gpuHeader">} layout
  * @property {Arrangement} arrangement
  * @property {{ overlay: HTMLElement }} stage
+ * @property {(group: number, of: number) => void} fold
  * @property {(change: () => void) => void} arrange
  */
+
+/**
+ * The button that collapses what has a name, or expands it.
+ *
+ * @param {boolean} collapsed
+ * @param {string} name
+ * @param {() => void} toggle
+ */
+function collapser(collapsed, name, toggle) {
+  const button = makeButton(collapsed ? "▸" : "▾", `Lanes of ${name}`, toggle);
+  aria(button, { expanded: !collapsed });
+  button.className = "ss-collapse";
+  return button;
+}
 
 export class Heads {
   /**
@@ -41,10 +57,24 @@ export class Heads {
       row.style.height = `${layout.header}px`;
       return row;
     });
-    this.box.replaceChildren(...this.rows);
+    const gpus = layout.groups.flatMap(({ index, sections }) => sections.flatMap((section) => (section.top === null ? [] : this.gpuRow(index, section, section.top))));
+    this.box.replaceChildren(...this.rows, ...gpus);
     if (!focused) return;
     const again = [...this.box.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === focused);
     (again ?? this.timeline.stage.overlay).focus({ preventScroll: true });
+  }
+
+  /**
+   * @param {number} index
+   * @param {Section} section
+   * @param {number} top
+   */
+  gpuRow(index, { of, closed }, top) {
+    const { layout, model } = this.timeline;
+    const row = make("div", "ss-head ss-gpu", collapser(closed, gpuName(model.groups[index], of), () => this.timeline.fold(index, of)));
+    row.style.top = `${top}px`;
+    row.style.height = `${layout.gpuHeader}px`;
+    return row;
   }
 
   /**
@@ -60,10 +90,7 @@ export class Heads {
      * @param {() => void} change
      */
     const button = (text, words, change) => makeButton(text, `${words} ${label}`, () => timeline.arrange(change));
-    const collapsed = arrangement.collapsed.has(index);
-    const collapse = button(collapsed ? "▸" : "▾", "Lanes of", () => arrangement.toggle("collapsed", index));
-    aria(collapse, { expanded: !collapsed });
-    collapse.classList.add("ss-collapse");
+    const collapse = collapser(arrangement.collapsed.has(index), label, () => timeline.arrange(() => arrangement.toggle("collapsed", index)));
     const pin = button("pin", "Pin to the top:", () => arrangement.toggle("pinned", index));
     aria(pin, { pressed: arrangement.pinned.has(index) });
     const more = make(

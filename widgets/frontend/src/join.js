@@ -1,7 +1,7 @@
 // What belongs together: an operation under every engine, a host call and what it put on the device.
 
 import { onAxis } from "./align.js";
-import { ofCorrelation, ofOperation } from "./grouping.js";
+import { ofCorrelation, ofOperation, partsOf } from "./grouping.js";
 
 /**
  * @import { Alignment } from "./align.js"
@@ -152,7 +152,8 @@ export function highlightOf(model, groupIndex, span) {
     let chosen = [];
     if (operation >= 0) {
       if (group.program === home.program) chosen = some(ofOperation(group, operation));
-    } else if (index === groupIndex) chosen = ofLaunch(group, kinds, span);
+    } else if (index === groupIndex) chosen = some(partsOf(group, span));
+    if (!chosen.length && operation < 0 && index === groupIndex) chosen = ofLaunch(group, kinds, span);
     if (chosen.length) members.push({ group: index, ...membersOf(group, kinds, chosen, index === groupIndex ? span : -1) });
   });
   const launched = home.launches.operationName[operation] ?? -1;

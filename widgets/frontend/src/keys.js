@@ -17,8 +17,8 @@ import { showHelp } from "./help.js";
  * @typedef {HelpTarget & {
  *   viewer: Pick<Viewer, "mode" | "zoomBy" | "panShare">,
  *   choosing: Pick<Choosing, "fit" | "neighbour" | "acrossEngines" | "followLaunch" | "followWait" | "followDependent" | "measure">,
- *   finding: Pick<Finding, "step">, overlap: Pick<OverlapSwitches, "toggle">, toolbar: { search: { input: HTMLElement } },
- *   align(mode: AlignMode): void, reset(): void, clear(): void,
+ *   finding: Pick<Finding, "step">, switches: Pick<OverlapSwitches, "toggle">, toolbar: { search: { input: HTMLElement } },
+ *   align(mode: AlignMode): void, reset(): void, clear(): void, foldAll(): void,
  * }} KeyTarget
  */
 
@@ -70,8 +70,9 @@ export const KEYS = {
   "]": (timeline) => timeline.choosing.followDependent(),
   g: (timeline) => timeline.align(timeline.viewer.mode === "operation" ? "time" : "operation"),
   m: (timeline) => timeline.choosing.measure(),
-  o: (timeline) => timeline.overlap.toggle("overlap"),
-  c: (timeline) => timeline.overlap.toggle("path"),
+  o: (timeline) => timeline.switches.toggle("overlap"),
+  c: (timeline) => timeline.switches.toggle("path"),
+  x: (timeline) => timeline.foldAll(),
   "/": (timeline) => timeline.toolbar.search.input.focus(),
   Enter: (timeline, event) => timeline.finding.step(event.shiftKey ? -1 : 1),
   "?": showHelp,

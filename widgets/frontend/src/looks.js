@@ -11,13 +11,13 @@ import { entriesOf } from "./records.js";
  * @import { Theme } from "./theme.js"
  */
 
-/** @typedef {Record<LookName, { words: string } & Swatch>} Looks */
+/** @typedef {Record<LookName, { words: string, note: string } & Swatch>} Looks */
 
 /** @type {Record<string, number>} */
 const IN_THE_DARK = { other: 0.65, kernel_wait: 0.75, host_wait: 0.85, launch: 0.85 };
 
 /**
- * Colour and words by name, fitting the theme: {kernel: {words, fill, shades, …}, …}.
+ * Colour and words by name, fitting the theme: {kernel: {words, note, fill, shades, …}, …}.
  *
  * @param {Model["looks"]} looks
  * @param {Pick<Theme, "ground" | "dark">} theme
@@ -25,8 +25,8 @@ const IN_THE_DARK = { other: 0.65, kernel_wait: 0.75, host_wait: 0.85, launch: 0
  */
 export function looksOf(looks, theme) {
   const ground = parseColour(theme.ground);
-  return /** @type {Looks} */ (Object.fromEntries(entriesOf(looks).map(([name, [words, light, dark]]) => {
+  return /** @type {Looks} */ (Object.fromEntries(entriesOf(looks).map(([name, [words, light, dark, note]]) => {
     const rgb = theme.dark ? mix(parseColour(dark), ground, IN_THE_DARK[name] ?? 1) : parseColour(light);
-    return [name, { words, ...swatch(rgb, ground) }];
+    return [name, { words, note, ...swatch(rgb, ground) }];
   })));
 }

@@ -28,7 +28,11 @@
 
 /** @typedef {{ onDevice: number, onHost: number, starts: number[] }} HitCounts `starts` are left out where there are many */
 
-/** @typedef {{ names: [number, number, number][], kernels: number, busy: number, occupied: number }} Sums names are [key, count, ns] */
+/**
+ * `names` are [key, count, ns]; `gpus` of each GPU: kernels that start, ns with a kernel, ns with a kernel or a copy.
+ *
+ * @typedef {{ names: [number, number, number][], gpus: [number, number, number][] }} Sums
+ */
 
 /**
  * What the browser asks, and what it is answered.

@@ -5,7 +5,7 @@
  * @import { Path } from "./critical_path.js"
  * @import { Column } from "./decode_column.js"
  * @import { SpansById } from "./grouping.js"
- * @import { ColumnName, GroupHeader, GroupWords, Header, KindName, LaneHeader, MarkName } from "./header.js"
+ * @import { CollectivesHeader, ColumnName, GroupHeader, GroupWords, Header, JointName, KindName, LaneHeader, MarkName } from "./header.js"
  * @import { Nest } from "./ranges.js"
  * @import { Waits } from "./waits.js"
  */
@@ -18,7 +18,7 @@
 
 /** @typedef {LaneHeader & { index: number }} NamedLane */
 
-/** @typedef {Omit<GroupHeader, "columns" | "activity" | "waits" | "path" | "origins">} Described what is the same in all parts of a group, and counts */
+/** @typedef {Omit<GroupHeader, "columns" | "activities" | "waits" | "path" | "origins" | "collectives">} Described what is the same in all parts of a group, and counts */
 
 /** @typedef {{ count: number, label?: Column, line?: Column, arguments?: Column }} Origins codes of texts by the operation's id, -1 for none */
 
@@ -37,17 +37,21 @@
  * @property {Int32Array} [launched] of all spans, what `launchedName` says
  * @property {SpansById} [byOperation]
  * @property {SpansById} [byCorrelation]
+ * @property {SpansById} [byInstance] parts of collectives
+ * @property {number[]} [peerCopies] spans that are copies between GPUs
  * @property {boolean} [hasOperations]
  * @property {Map<string, Nest>} [nests] the ranges of each lane
  * @property {Int32Array} [place] of each lane among those that are drawn, -1 for others
  */
 
+/** @typedef {Record<Exclude<keyof CollectivesHeader, "count" | "words">, Column> & Pick<CollectivesHeader, "words">} Collectives */
+
 /**
  * The spans of one run or trace, a number a span in each column.
  *
- * @typedef {GroupWords & Record<ColumnName, Column> & Partial<Record<MarkName, Column>> & Kept & {
+ * @typedef {GroupWords & Record<ColumnName, Column> & Partial<Record<MarkName | JointName, Column>> & Kept & {
  *   described: Described, index: number, count: number, exact?: boolean, lanes: NamedLane[], end: Float64Array,
- *   kindCounts: ArrayLike<number>, activity: Activity | null, waits: Waits, path: Path | null, origins: Origins, launches: Launches,
+ *   kindCounts: ArrayLike<number>, activities: Activity[], collectives: Collectives | null, waits: Waits, path: Path | null, origins: Origins, launches: Launches,
  * }} Group
  */
 

@@ -4,6 +4,7 @@ import { describeAtOnce, drawAtOnce } from "./at_once.js";
 import { drawPath } from "./critical_path.js";
 import { terms } from "./describe.js";
 import { exactTime } from "./format.js";
+import { gpuName } from "./gpus.js";
 import { timeWords } from "./nature.js";
 import { drawWait, drawWaits, waitsOf } from "./waits.js";
 
@@ -24,7 +25,7 @@ import { drawWait, drawWaits, waitsOf } from "./waits.js";
  * @param {Box} box
  */
 export function drawOverlap(ctx, scene, box) {
-  drawAtOnce(ctx, scene, box);
+  for (const section of box.sections) drawAtOnce(ctx, scene, box.index, section);
 }
 
 /**
@@ -35,8 +36,8 @@ export function drawOverlap(ctx, scene, box) {
  * @param {Box} box
  */
 export function drawOverlapAbove(ctx, scene, box) {
-  if (scene.overlap.shows.overlap) drawWaits(ctx, scene, box.index);
-  if (scene.overlap.shows.path) drawPath(ctx, scene, box);
+  if (scene.switches.shows.overlap) drawWaits(ctx, scene, box.index);
+  if (scene.switches.shows.path) drawPath(ctx, scene, box);
 }
 
 /**
@@ -55,19 +56,20 @@ export function drawWaitsOf(ctx, scene, index, span) {
 /**
  * What a tooltip says of the lane "at once" at a time; null where it has nothing.
  *
- * @param {{ model: Model, overlap: { looks: Looks } }} scene
+ * @param {{ model: Model, switches: { looks: Looks } }} scene
  * @param {number} index
+ * @param {number} of the place of the GPU
  * @param {number} t
  * @returns {Told & { fill?: string } | null}
  */
-export function describeOverlap(scene, index, t) {
+export function describeOverlap(scene, index, of, t) {
   const { model } = scene;
   const group = model.groups[index];
-  const told = describeAtOnce(model, group, scene.overlap.looks, t);
+  const told = describeAtOnce(model, group.activities[of], scene.switches.looks, t);
   if (!told) return null;
   return {
     name: told.name,
-    where: `at once · ${group.label}${timeWords(group)}`,
+    where: `at once · ${gpuName(group, of)}${timeWords(group)}`,
     rows: [
       ...terms(
         told.stretch && ["start", exactTime(told.stretch[0])], told.stretch && ["duration", exactTime(told.stretch[1] - told.stretch[0])],

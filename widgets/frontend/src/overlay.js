@@ -4,6 +4,7 @@ import { offAxis } from "./align.js";
 import { drawArrow, rowOf } from "./arrows.js";
 import { exactTime, inUnit } from "./format.js";
 import { between } from "./geometry.js";
+import { partsOf } from "./grouping.js";
 import { drawWaitsOf } from "./overlap.js";
 import { axisUnit } from "./scale.js";
 import { sceneOf } from "./scene.js";
@@ -12,6 +13,7 @@ import { font } from "./text.js";
 
 /**
  * @import { Highlight } from "./join.js"
+ * @import { Row } from "./layout.js"
  * @import { Scene } from "./scene.js"
  * @import { Context } from "./svg_context.js"
  * @import { Area } from "./totals.js"
@@ -24,7 +26,7 @@ import { font } from "./text.js";
  * @property {Highlight | null} selected
  * @property {Highlight | null} hovered
  * @property {Area | null} rubber the stretch that zooming will show
- * @property {Area | null} measure
+ * @property {Area | null} measured
  * @property {number | null} cursor where the pointer is on the axis
  */
 
@@ -50,7 +52,7 @@ export function drawOverlay(ctx, scene, state, alone = true) {
   if (state.selected) drawHighlight(ctx, scene, state.selected, true);
   if (state.hovered) drawHighlight(ctx, scene, state.hovered, false);
   ctx.restore();
-  const stretched = state.rubber ?? state.measure;
+  const stretched = state.rubber ?? state.measured;
   if (stretched) drawMeasure(ctx, scene, stretched);
   else if (state.cursor !== null) drawCursor(ctx, scene, state.cursor);
 }
@@ -70,17 +72,19 @@ function drawHighlight(ctx, frame, highlight, selected) {
     const scene = { ...sceneOf(frame, index), dim: false };
     const { geometry: g } = scene;
     const least = Math.round(LEAST_HIGHLIGHT * g.dpr);
+    let [last, top, bottom] = [-Infinity, Infinity, -Infinity];
     for (const span of spans) {
       const place = rowOf(scene, index, span);
       if (!place) continue;
       const y = g.px(place.row.y);
       const height = g.px(place.row.y + place.row.height) - y;
+      if (partsOf(group, span).length) [last, top, bottom] = [Math.max(last, group.start[span]), Math.min(top, y), Math.max(bottom, y + height)];
       if (group.end[span] < g.t0 || group.start[span] > g.t1) {
         if (selected) drawPointer(ctx, scene, group.start[span] > g.t1, y, height);
         continue;
       }
       const [x, width] = stretch(g, group.start[span], group.end[span], least);
-      if (selected) drawSpan(ctx, scene, place.row, place.k, true, y, height);
+      if (selected && place.k >= 0) drawSpan(ctx, scene, /** @type {Row} */ (place.row), place.k, true, y, height);
       const own = index === highlight.group && span === highlight.span;
       if (group.thin && !own) continue;
       ctx.strokeStyle = selected || own ? theme.ink : theme.soft;
@@ -89,6 +93,8 @@ function drawHighlight(ctx, frame, highlight, selected) {
     }
     ctx.strokeStyle = ctx.fillStyle = selected || index === highlight.group ? theme.ink : theme.faint;
     ctx.lineWidth = Math.max(1, g.dpr);
+    // When the last part of a collective begins, all GPUs go on.
+    if (last > g.t0 && last < g.t1) ctx.fillRect(Math.round(g.x(last)), top, ctx.lineWidth, bottom - top);
     for (const span of spans) drawWaitsOf(ctx, scene, index, span);
     for (const [launch, span] of links) drawArrow(ctx, scene, index, launch, span);
   }

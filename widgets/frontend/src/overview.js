@@ -29,7 +29,8 @@ export function drawOverview(ctx, scene) {
   const grain = g.px(3);
   /** @param {number} t */
   const x = (t) => g.left + Math.round((t - home.t0) / pitch);
-  layout.groups.forEach(({ index }, position) => {
+  const strips = layout.groups.flatMap(({ index }) => scene.groups[index].group.gpus.map((_, of) => ({ index, of })));
+  strips.forEach(({ index, of }, position) => {
     const part = scene.groups[index];
     const alignment = scene.alignments[index];
     const y = g.px(top + 3 + position * row);
@@ -38,7 +39,9 @@ export function drawOverview(ctx, scene) {
     ctx.fillStyle = theme.grid;
     ctx.fillRect(from, y, Math.max(1, to - from), height);
     const columns = Math.max(1, Math.ceil((to - from) / grain));
-    const shares = part.busyShare?.length === columns ? part.busyShare : (part.busyShare = busyShare(part.group, columns));
+    part.busyShares ??= [];
+    const known = part.busyShares[of];
+    const shares = known?.length === columns ? known : (part.busyShares[of] = busyShare(part.group, of, columns));
     ctx.fillStyle = theme.faint;
     // Neighbours of one shade are one rectangle.
     for (let column = 0, next = 0; column < columns; column = next) {
@@ -49,7 +52,7 @@ export function drawOverview(ctx, scene) {
       ctx.fillRect(from + column * grain, y, Math.min((next - column) * grain, to - from - column * grain), height);
     }
     ctx.globalAlpha = 1;
-    drawHits(ctx, scene, index, x, y);
+    if (!of) drawHits(ctx, scene, index, x, y);
   });
   if (bounds.t0 < home.t0) {
     ctx.fillStyle = theme.soft;
@@ -66,13 +69,15 @@ export function drawOverview(ctx, scene) {
 }
 
 /**
- * How busy the device is in each of `length` equal parts of the run, from 0 to BUSY_SHADES.
+ * How busy a GPU is in each of `length` equal parts of the run, from 0 to BUSY_SHADES.
  *
- * @param {Pick<Group, "activity" | "extent_ns">} group
+ * @param {Pick<Group, "activities" | "extent_ns">} group
+ * @param {number} of the place of the GPU
  * @param {number} length
  */
-function busyShare({ activity, extent_ns }, length) {
+function busyShare({ activities, extent_ns }, of, length) {
   const columns = new Uint8Array(length);
+  const activity = activities[of];
   if (!activity) return columns;
   const pitch = Math.max(extent_ns, 1) / length;
   for (let column = 0, before = 0; column < length; column++) {

@@ -4,6 +4,7 @@ import { offAxis } from "./align.js";
 import { hasOperations } from "./choosing.js";
 import { aria, make, makeButton, makeSwatch } from "./dom.js";
 import { exactTime, grouped, percent } from "./format.js";
+import { gpuName } from "./gpus.js";
 import { callUnknown, latencyCallOf, launchOf } from "./join.js";
 import { originOf, symbolOf } from "./origins.js";
 import { rangesAround } from "./ranges.js";
@@ -38,7 +39,7 @@ import { rowsWithin, totalsByName } from "./totals.js";
  * @property {Pick<Choosing, "followLaunch" | "followWait" | "followDependent" | "fit" | "fitAll">} choosing
  * @property {Pick<Viewer, "alignments" | "mode">} viewer
  * @property {Pick<Tiles, "tell"> | null} tiles
- * @property {Area | null} measure
+ * @property {Area | null} measured
  * @property {{ overlay: HTMLElement }} stage
  * @property {(mode: AlignMode) => void} align
  * @property {() => void} clear
@@ -92,7 +93,7 @@ export function operationRows(model, highlight) {
 }
 
 /**
- * Rows [engine, running, GPU busy, busy share, idle, kernels] of a stretch of the axis.
+ * Rows [engine or GPU, running, GPU busy, busy share, idle, kernels] of a stretch of the axis.
  *
  * @param {Model} model
  * @param {Group[]} groups
@@ -103,32 +104,36 @@ export function operationRows(model, highlight) {
  * @returns {Cells[]}
  */
 export function measureRows(model, groups, from, to, alignments = null, known = null) {
-  return groups.map((group, at) => {
+  return groups.flatMap((group, at) => {
     const ends = alignments ? [from, to].map((position) => offAxis(alignments[group.index], position)) : [from, to];
     const [start, end] = [Math.max(ends[0], 0), Math.min(ends[1], group.extent_ns)];
     const running = Math.max(0, end - start);
-    if (!running) return [group.label, "–", "–", "–", "–", "–"];
-    // Without activity it has no kernels and no copies. As in `ss.analysis.summary`, a copy alone is neither busy nor idle.
-    const [busy, occupied] = known ? [known[at].busy, known[at].occupied] : group.activity ? [group.activity.kernelTimeWithin(start, end), group.activity.busyWithin(start, end)] : [0, 0];
-    return [
-      group.label, exactTime(running), exactTime(busy), percent(busy / running), exactTime(running - occupied),
-      grouped(known ? known[at].kernels : kernelsWithin(group, model.kinds.kernel, start, end)),
-    ];
+    return group.gpus.map(({ gpu }, of) => {
+      const label = gpuName(group, of);
+      if (!running) return [label, "–", "–", "–", "–", "–"];
+      // Without activity it has no kernels and no copies. As in `ss.analysis.summary`, a copy alone is neither busy nor idle.
+      const activity = group.activities[of];
+      const [kernels, busy, occupied] = known?.[at].gpus[of] ?? [
+        kernelsWithin(group, model.kinds.kernel, start, end, gpu), activity?.kernelTimeWithin(start, end) ?? 0, activity?.busyWithin(start, end) ?? 0,
+      ];
+      return [label, exactTime(running), exactTime(busy), percent(busy / running), exactTime(running - occupied), grouped(kernels)];
+    });
   });
 }
 
 /**
- * Kernels that start in [from, to).
+ * Kernels of a GPU that start in [from, to).
  *
  * @param {Group} group
  * @param {number} kernel
  * @param {number} from
  * @param {number} to
+ * @param {number} gpu
  */
-function kernelsWithin({ kind, start }, kernel, from, to) {
+function kernelsWithin({ kind, start, lane, lanes }, kernel, from, to, gpu) {
   const last = lowerBound(start, to);
   let count = 0;
-  for (let i = lowerBound(start, from); i < last; i++) if (kind[i] === kernel) count++;
+  for (let i = lowerBound(start, from); i < last; i++) if (kind[i] === kernel && lanes[lane[i]].gpu === gpu) count++;
   return count;
 }
 
@@ -220,7 +225,7 @@ export class Panel {
     this.fill(null, "Adding up …", "", []);
     const areas = this.areasOf(measure);
     const found = await this.timeline.tiles?.tell({ type: "totals", areas });
-    if (this.timeline.measure !== measure) return;
+    if (this.timeline.measured !== measure) return;
     // Other engines may be shown by now, or the same ones in another order or alignment: these are asked for.
     if (found) this.showMeasure(measure, JSON.stringify(areas) === JSON.stringify(this.areasOf(measure)) ? found.groups : null);
     else this.timeline.clear();

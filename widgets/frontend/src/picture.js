@@ -55,7 +55,7 @@ function draw(ctx, timeline, scale, hatch) {
   const { layout, model } = timeline;
   /** @type {PictureSource} */
   const other = Object.create(timeline, Object.fromEntries(Object.entries({
-    dpr: scale, hatch, entries: new Int32Array(2 * entryCapacity(Math.ceil(layout.width * scale))),
+    dpr: scale, hatch, pairs: new Int32Array(2 * entryCapacity(Math.ceil(layout.width * scale))),
     labelWidths: new Float32Array(model.names.length).fill(NaN),
   }).map(([name, value]) => [name, { value }])));
   const scene = buildScene(other);
@@ -64,8 +64,8 @@ function draw(ctx, timeline, scale, hatch) {
   drawLegend(ctx, scene, timeline);
   ctx.translate(0, LEGEND * scale);
   drawBase(ctx, scene);
-  const { selected, measure } = timeline;
-  drawOverlay(ctx, scene, { selected, measure, hovered: null, rubber: null, cursor: null }, false);
+  const { selected, measured } = timeline;
+  drawOverlay(ctx, scene, { selected, measured, hovered: null, rubber: null, cursor: null }, false);
 }
 
 /**

@@ -1,7 +1,7 @@
 // What lies under the pointer: the span, its tooltip, a measured stretch.
 
 import { offAxis } from "./align.js";
-import { describeGroup, describeSpan } from "./describe.js";
+import { describeGpu, describeGroup, describeSpan } from "./describe.js";
 import { timeAt, timeWithin } from "./geometry.js";
 import { highlightOf } from "./join.js";
 import { hitTest } from "./layout.js";
@@ -44,7 +44,7 @@ import { swatchOf } from "./spans.js";
  * @property {View} view
  * @property {Pick<Viewer, "view" | "alignments">} viewer
  * @property {Pick<Arrangement, "shown" | "move">} arrangement
- * @property {{ looks: Looks }} overlap
+ * @property {{ looks: Looks }} switches
  * @property {Dragging} dragging
  * @property {number | null} cursor
  * @property {Highlight | null} hovered
@@ -54,6 +54,7 @@ import { swatchOf } from "./spans.js";
  * @property {(base?: boolean) => void} redraw
  * @property {(group: number, span: number) => void} select
  * @property {() => void} clear
+ * @property {(group: number, of: number) => void} fold
  * @property {(change: () => void) => void} arrange
  * @property {(from: number, to: number, area?: Pick<Area, "top" | "bottom">) => void} measureStretch
  */
@@ -137,10 +138,11 @@ export class Pointing {
    * @param {Hit & { group: Box }} hit
    * @param {Pointer} at
    */
-  placeOf({ group, lane, area }, { y, clientX, clientY }) {
+  placeOf({ group, section, lane, area }, { y, clientX, clientY }) {
     const { stage, layout } = this.timeline;
     const near = y - group.top < NEAR && group.bottom - y < NEAR;
-    const part = near ? null : lane ?? (area === "header" ? { y: group.top, height: layout.header } : group.atOnce);
+    const top = area === "header" ? group.top : area === "GPU" ? section.top ?? 0 : null;
+    const part = near ? null : lane ?? (top === null ? section?.atOnce : { y: top, height: layout.header });
     const [above, below] = part ? [part.y, part.y + part.height] : [group.top, group.bottom];
     return { clientX, clientY, above: above - y + clientY, below: below - y + clientY, ceiling: stage.axisTop() + layout.axis };
   }
@@ -158,11 +160,13 @@ export class Pointing {
       tooltip.show({ ...describeSpan(model, group, found.span), around }, swatchOf(this.timeline, group, found.span).fill, this.placeOf(hit, at));
     } else if (hit.area === "at once" && cursor !== null) {
       const { index } = hit.group;
-      const told = describeOverlap(this.timeline, index, offAxis(viewer.alignments[index], cursor));
+      const told = describeOverlap(this.timeline, index, hit.section.of, offAxis(viewer.alignments[index], cursor));
       if (told) return tooltip.show(told, told.fill, this.placeOf(hit, at));
       tooltip.hide();
     } else if (hit.area === "header") {
       tooltip.show(describeGroup(model, model.groups[hit.group.index]), null, this.placeOf(hit, at));
+    } else if (hit.area === "GPU") {
+      tooltip.show(describeGpu(model.groups[hit.group.index], hit.section.of), null, this.placeOf(hit, at));
     } else {
       tooltip.hide();
     }
@@ -178,8 +182,10 @@ export class Pointing {
 
   /** @param {Point} at */
   click(at) {
+    const { group, section, area } = hitTest(this.timeline.layout, at.y);
     const found = this.pick(at);
-    if (found) this.timeline.select(found.group, found.span);
+    if (area === "GPU") this.timeline.fold(group.index, section.of);
+    else if (found) this.timeline.select(found.group, found.span);
     else this.timeline.clear();
   }
 

@@ -25,9 +25,9 @@ import { frameGeometry } from "./geometry.js";
  * @property {Pick<Viewer, "view" | "home" | "bounds" | "alignments" | "mode">} viewer
  * @property {Theme} theme
  * @property {Part[]} wholeParts
- * @property {{ shows: Shows, looks: Looks }} overlap
+ * @property {{ shows: Shows, looks: Looks }} switches
  * @property {(Uint8Array | null)[] | null} shown of each group, which spans a search finds
- * @property {Int32Array} entries room for what `visible` writes
+ * @property {Int32Array} pairs room for what `visible` writes
  * @property {Float32Array} labelWidths of each name, NaN where it is not known
  * @property {string | CanvasPattern} hatch
  * @property {number} dpr
@@ -36,7 +36,7 @@ import { frameGeometry } from "./geometry.js";
  */
 
 /**
- * @typedef {Pick<FrameSource, "model" | "layout" | "theme" | "overlap" | "shown" | "entries" | "labelWidths" | "hatch" | "finding">
+ * @typedef {Pick<FrameSource, "model" | "layout" | "theme" | "switches" | "shown" | "pairs" | "labelWidths" | "hatch" | "finding">
  *   & FrameSource["viewer"] & { groups: Part[], dim: boolean, geometry: Geometry, own: Scene[] }} Scene
  */
 
@@ -47,11 +47,11 @@ import { frameGeometry } from "./geometry.js";
  * @returns {Scene}
  */
 export function buildScene(timeline) {
-  const { model, layout, viewer, theme, wholeParts: groups, overlap, shown, entries, labelWidths, hatch, dpr, finding, selected } = timeline;
+  const { model, layout, viewer, theme, wholeParts: groups, switches, shown, pairs, labelWidths, hatch, dpr, finding, selected } = timeline;
   const { view, home, bounds, alignments, mode } = viewer;
   /** @type {Scene} */
   const common = {
-    model, layout, view, home, bounds, theme, groups, overlap, shown, entries, labelWidths, hatch, finding, mode, alignments,
+    model, layout, view, home, bounds, theme, groups, switches, shown, pairs, labelWidths, hatch, finding, mode, alignments,
     dim: selected !== null, geometry: frameGeometry(view, layout, dpr), own: [],
   };
   common.own = alignments.map((alignment) => {

@@ -43,17 +43,17 @@ export function swatchOf(scene, group, span) {
  * @param {Row} row
  */
 export function drawRow(ctx, scene, row) {
-  const { geometry: g, entries } = scene;
+  const { geometry: g, pairs } = scene;
   const { track } = row;
   const { group } = track;
   const y = g.px(row.y);
   const height = g.px(row.y + row.height) - y;
   const shown = scene.shown?.[group.index];
-  const count = visible(track, g.t0, g.t1, g.pitch, entries);
+  const count = visible(track, g.t0, g.t1, g.pitch, pairs);
   let [runStart, runEnd, runFill] = [0, 0, ""];
   for (let e = 0; e < count; e++) {
-    const from = entries[2 * e];
-    const to = entries[2 * e + 1];
+    const from = pairs[2 * e];
+    const to = pairs[2 * e + 1];
     if (to - from === 1 && track.end[from] - track.start[from] >= g.pitch) {
       drawSpan(ctx, scene, row, from, !shown || shown[track.spans[from]] === 1, y, height);
       continue;
@@ -141,10 +141,23 @@ export function drawSpan(ctx, scene, row, k, shown, y, height) {
   else ctx.fillStyle = !shown ? swatch.faded : kind === model.kinds.sync && width > 3 * g.dpr ? scene.hatch : swatch.fill;
   ctx.fillRect(x, y, width, height);
   if (!shown || crowd) return;
+  const part = group.collective?.[span] ?? -1;
+  const waiting = group.collectives?.waiting[part] ?? 0;
+  const transfer = waiting && stretch(g, track.start[k] + waiting, track.end[k])[0];
+  if (transfer > x) {
+    // The time until the last GPU began is hatched as the host's waits are; the foot tells whose it is.
+    ctx.fillStyle = scene.hatch;
+    ctx.fillRect(x, y, Math.min(transfer - x, width), height - g.px(4));
+  }
   const onDevice = model.kinds.isDevice(kind);
   if (group.basis[span] && width >= 10 * g.dpr) notchEdges(ctx, g, scene, group.basis[span], x, width, y, height);
   if (!onDevice) drawOperatorStripe(ctx, scene, launchedName(group, span), x, width, y, height);
-  if (width >= LABEL_LEAST * g.dpr && height >= LABEL_HEIGHT * g.dpr) drawLabel(ctx, scene, group, span, kind === model.kinds.sync ? theme.ink : swatch.ink, x, width, y + height / 2);
+  if (height < LABEL_HEIGHT * g.dpr) return;
+  // The name of a collective stands on its transfer, or on the hatching where that is too narrow.
+  const after = transfer > x && x + width - transfer >= LABEL_LEAST * g.dpr;
+  const ink = kind === model.kinds.sync || (transfer > x && !after) ? theme.ink : swatch.ink;
+  if (after) [x, width] = [transfer, x + width - transfer];
+  if (width >= LABEL_LEAST * g.dpr) drawLabel(ctx, scene, group, span, ink, x, width, y + height / 2);
 }
 
 /**

@@ -18,7 +18,8 @@ import { ofOperation } from "./grouping.js";
 /** @typedef {{ engine?: string, operation?: number | null, name?: string | null, span?: number | null }} Selection */
 
 /**
- * What a timeline shows. `range` is [start, end] in nanoseconds on the axis, null for everything; engines are told by their labels; `shows`
+ * What a timeline shows. `range` is [start, end] in nanoseconds on the axis, null for everything; engines are told by their labels, collapsed
+ * GPUs by `gpuName`; `shows`
  * is what is shown besides the spans: "overlap", "critical path".
  *
  * @typedef {object} State
@@ -40,7 +41,7 @@ import { ofOperation } from "./grouping.js";
  * @property {Pick<Viewer, "view" | "mode" | "isWhole" | "show">} viewer
  * @property {Arrangement} arrangement
  * @property {Pick<Finding, "filter">} finding
- * @property {Pick<OverlapSwitches, "words">} overlap
+ * @property {Pick<OverlapSwitches, "words">} switches
  * @property {Highlight | null} selected
  * @property {Pick<Choosing, "select" | "clear">} choosing
  * @property {Pick<Toolbar, "find">} toolbar
@@ -64,9 +65,9 @@ export function readState(timeline) {
     selection: describeSelection(timeline),
     engines: labels(arrangement.shown),
     pinned: labels(arrangement.pinned),
-    collapsed: labels(arrangement.collapsed),
+    collapsed: [...labels(arrangement.collapsed), ...arrangement.closed],
     align: viewer.mode,
-    shows: timeline.overlap.words,
+    shows: timeline.switches.words,
     find: { name: finding.filter.code === null ? null : model.names[finding.filter.code], text: finding.filter.text },
   };
 }
@@ -93,10 +94,13 @@ export function applyState(timeline, state) {
   const indices = (labels) => [...labels].map((label) => model.groups.findIndex((group) => group.label === label)).filter((index) => index >= 0);
   timeline.arrange(() => {
     if (state.pinned) arrangement.pinned = new Set(indices(state.pinned));
-    if (state.collapsed) arrangement.collapsed = new Set(indices(state.collapsed));
+    if (state.collapsed) {
+      arrangement.collapsed = new Set(indices(state.collapsed));
+      arrangement.closed = new Set(state.collapsed.filter((name) => model.groups.every(({ label }) => label !== name)));
+    }
     if (state.engines && indices(state.engines).length) arrangement.show(indices(state.engines));
   });
-  if (Array.isArray(state.shows)) timeline.overlap.words = state.shows;
+  if (Array.isArray(state.shows)) timeline.switches.words = state.shows;
   if (state.find) toolbar.find(state.find.name === null ? null : model.names.indexOf(state.find.name), state.find.text);
   if (timeline.tiles && state.selection) {
     const { engine, operation = null, span = null } = state.selection;

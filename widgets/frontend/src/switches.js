@@ -1,4 +1,4 @@
-// Switches of what the timeline shows besides the spans. What is switched is state of the timeline: `timeline.overlap.shows`.
+// Switches of what the timeline shows besides the spans. What is switched is state of the timeline: `timeline.switches.shows`.
 
 import { attachPaths } from "./critical_path.js";
 import { aria, make, makeButton, makeSwatch, rove } from "./dom.js";
@@ -72,11 +72,11 @@ export class OverlapSwitches {
     const { groups, looks, occupations } = this.timeline.whole;
     /** @type {Looks} */
     this.looks = looksOf(looks, theme);
-    const found = new Set(groups.flatMap(({ activity }) => (activity ? [...activity.looks(occupations)] : [])));
+    const found = new Set(groups.flatMap(({ activities }) => activities.flatMap((activity) => [...activity.looks(occupations)])));
     this.box.hidden = !found.size;
     const shown = entriesOf(this.looks).filter(([name]) => found.has(name));
     const keys = shown.map(([, { words, fill }]) => make("span", "ss-key", makeSwatch(fill), words));
-    const known = groups.some(({ activity }) => activity?.tellsFullness(this.timeline.model.fullness_unknown));
+    const known = groups.some(({ activities }) => activities.some((activity) => activity.tellsFullness(this.timeline.model.fullness_unknown)));
     const line = makeSwatch(theme.ink);
     line.classList.add("ss-line");
     this.legend.replaceChildren(...keys, ...(known ? [make("span", "ss-key", line, "how full the GPU is")] : []));

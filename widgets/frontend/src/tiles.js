@@ -46,7 +46,7 @@ import { buildLanes } from "./tracks.js";
  * @property {Pick<Viewer, "alignments" | "plotWidth" | "revealStretch">} viewer
  * @property {Pick<Arrangement, "shown">} arrangement
  * @property {Pick<Finding, "sought" | "at">} finding
- * @property {{ shows: Shows }} overlap
+ * @property {{ shows: Shows }} switches
  * @property {Pick<Stage, "nudge">} stage
  * @property {Pick<Choosing, "select" | "clear">} choosing
  * @property {(tile: Tile) => void} draw
@@ -100,7 +100,7 @@ export class Tiles {
 
   /** What would be sharp in this view: of each shown group [level, reach, index], which tiles.py explains. */
   get question() {
-    const { viewer, arrangement, finding, overlap, dpr } = this.timeline;
+    const { viewer, arrangement, finding, switches, dpr } = this.timeline;
     /** @type {(TileWindow | null)[]} */
     const windows = viewer.alignments.map((alignment, index) => {
       if (!arrangement.shown.includes(index)) return null;
@@ -109,7 +109,7 @@ export class Tiles {
       // Four to eight marks a pixel: fewer would share it unevenly.
       return [Math.max(0, Math.floor(Math.log2((t1 - t0) / (viewer.plotWidth * dpr))) - 2), reach, Math.floor(t0 / 2 ** reach)];
     });
-    return { type: /** @type {const} */ ("tile"), windows, find: finding.sought, paths: overlap.shows.path };
+    return { type: /** @type {const} */ ("tile"), windows, find: finding.sought, paths: switches.shows.path };
   }
 
   /**

@@ -8,6 +8,7 @@ import { launchedNames } from "./decode.js";
 import { drawBase } from "./draw.js";
 import { Finding } from "./finding.js";
 import { positionOf } from "./geometry.js";
+import { gpuName, gpuNames } from "./gpus.js";
 import { ofCorrelation, ofOperation } from "./grouping.js";
 import { Heads } from "./heads.js";
 import { whenIdle } from "./idle.js";
@@ -80,12 +81,12 @@ export class Timeline {
     /** @type {Highlight | null} */
     this.hovered = null;
     /** @type {Area | null} */
-    this.measure = null;
+    this.measured = null;
     /** @type {Area | null} the stretch that zooming will show */
     this.rubber = null;
     /** @type {number | null} where the pointer is on the axis */
     this.cursor = null;
-    this.overlap = new OverlapSwitches(this, ask);
+    this.switches = new OverlapSwitches(this, ask);
     this.load(model);
 
     root.classList.add("ss-timeline");
@@ -129,8 +130,8 @@ export class Timeline {
     /** @type {Part[]} */
     this.wholeParts = this.parts;
     /** @type {Arrangement} */
-    this.arrangement = new Arrangement(model.groups.length);
-    this.selected = this.hovered = this.measure = this.rubber = this.cursor = null;
+    this.arrangement = new Arrangement(model.groups.length, gpuNames(model, false));
+    this.selected = this.hovered = this.measured = this.rubber = this.cursor = null;
     /** @type {Viewer} */
     this.viewer = new Viewer(this);
     /** @type {Pointing} */
@@ -154,15 +155,18 @@ export class Timeline {
    */
   replace(model) {
     const state = readState(this);
-    const known = new Set(this.model.groups.map(({ label }) => label));
-    state.engines.push(...model.groups.map(({ label }) => label).filter((label) => !known.has(label)));
+    const known = new Set([...this.model.groups.map(({ label }) => label), ...gpuNames(this.model, true)]);
+    /** @param {Iterable<string>} names */
+    const unknown = (names) => [...names].filter((name) => !known.has(name));
+    state.engines.push(...unknown(model.groups.map(({ label }) => label)));
     this.load(model);
+    state.collapsed.push(...unknown(this.arrangement.closed));
     this.stage.describe(model);
     this.tooltip.hide();
     this.panel.hide();
     this.applyTheme(this.theme?.dark);
     applyState(this, state);
-    this.overlap.askForPaths();
+    this.switches.askForPaths();
   }
 
   /** The model of all of the runs: of a long trace, the overview. */
@@ -227,7 +231,7 @@ export class Timeline {
     this.look = JSON.stringify(look);
     /** @type {Theme} */
     this.theme = themeOf(look, this.model, this.ranking.ranks);
-    this.overlap.applyTheme(this.theme);
+    this.switches.applyTheme(this.theme);
     this.toolbar.fill();
     this.resize();
   }
@@ -252,7 +256,7 @@ export class Timeline {
     this.stage.size(width, this.layout, this.dpr);
     this.heads.place();
     /** @type {Int32Array} */
-    this.entries = new Int32Array(2 * entryCapacity(Math.ceil(width * this.dpr)));
+    this.pairs = new Int32Array(2 * entryCapacity(Math.ceil(width * this.dpr)));
     /** @type {Float32Array} */
     this.labelWidths = new Float32Array(this.model.names.length).fill(NaN);
     /** @type {CanvasPattern | string} */
@@ -265,8 +269,13 @@ export class Timeline {
   layOut(width) {
     const { arrangement, viewer } = this;
     /** @param {number} index */
-    const atOnceOf = (index) => this.overlap.shows.overlap && this.model.groups[index].activity !== null;
-    const more = { collapsed: arrangement.collapsed, ownAxes: viewer.mode === "scale", atOnceOf };
+    const atOnceOf = (index) => this.switches.shows.overlap && this.model.groups[index].activities.length > 0;
+    /**
+     * @param {number} index
+     * @param {number} of
+     */
+    const isClosed = (index, of) => arrangement.closed.has(gpuName(this.model.groups[index], of));
+    const more = { collapsed: arrangement.collapsed, ownAxes: viewer.mode === "scale", atOnceOf, isClosed };
     /** @type {Layout} */
     this.layout = buildLayout(this.parts, width, arrangement.shown, more);
   }
@@ -301,7 +310,8 @@ export class Timeline {
     if (!this.layout) return;
     this.drawNow();
     const { axis, groups, height } = this.layout;
-    this.stage.paper([0, axis, ...groups.slice(1).map(({ top }) => top), height], this.dpr);
+    const tops = groups.flatMap(({ top, sections }) => [top, ...sections.flatMap((section) => section.top ?? [])]);
+    this.stage.paper([0, axis, ...tops.slice(1), height], this.dpr);
   }
 
   drawDirty() {
@@ -393,6 +403,23 @@ export class Timeline {
   }
 
   /**
+   * Collapse a GPU, or expand it.
+   *
+   * @param {number} group
+   * @param {number} of
+   */
+  fold(group, of) {
+    this.arrange(() => this.arrangement.fold(gpuName(this.model.groups[group], of)));
+  }
+
+  /** Expand all GPUs, or collapse them where none is collapsed. */
+  foldAll() {
+    const { arrangement, model } = this;
+    const names = gpuNames(model, true);
+    if (names.length) this.arrange(() => (arrangement.closed = new Set(arrangement.closed.size ? [] : names)));
+  }
+
+  /**
    * What is shown, as plain data (state.js); setting it shows it again.
    *
    * @returns {State}
@@ -421,8 +448,8 @@ export class Timeline {
    */
   measureStretch(from, to, area = {}) {
     this.choosing.clear();
-    this.measure = { from: Math.min(from, to), to: Math.max(from, to), ...area };
-    this.panel.showMeasure(this.measure);
+    this.measured = { from: Math.min(from, to), to: Math.max(from, to), ...area };
+    this.panel.showMeasure(this.measured);
     this.redraw(false);
   }
 

@@ -27,7 +27,7 @@ import { shortened } from "./text.js";
  *
  * @typedef {PictureSource & HelpTarget & SearchTarget & {
  *   arrangement: Pick<Arrangement, "hidden">, viewer: Pick<Viewer, "mode" | "zoomBy">, finding: Pick<Finding, "find">,
- *   overlap: { box: HTMLElement }, dragging: Dragging, align(mode: AlignMode): void, setDragging(mode: Dragging): void, reset(): void,
+ *   switches: { box: HTMLElement }, dragging: Dragging, align(mode: AlignMode): void, setDragging(mode: Dragging): void, reset(): void,
  *   arrange(change: () => void): void,
  * }} Owner
  */
@@ -78,7 +78,7 @@ export class Toolbar {
     );
     aria(this.buttons, { role: "toolbar", label: "View" });
     rove(this.buttons);
-    root.append(make("div", "ss-bar", this.legend, make("div", "ss-tools", this.search.box, this.alignment, this.buttons), timeline.overlap.box));
+    root.append(make("div", "ss-bar", this.legend, make("div", "ss-tools", this.search.box, this.alignment, this.buttons), timeline.switches.box));
   }
 
   /** Write the legend anew; called when the theme changes. */
@@ -152,9 +152,9 @@ export class Toolbar {
  */
 function hostLegend(model, theme) {
   const present = entriesOf(HOST_WORDS).filter(([kind]) => model.groups.some(({ kindCounts }) => kindCounts[model.kinds[kind]]));
-  return present.map(([kind, words]) => {
-    const swatch = makeSwatch(theme.host[kind].fill);
-    if (kind === "sync") swatch.style.background = `repeating-linear-gradient(135deg, ${theme.hatchGround} 0 2px, ${theme.hatch} 2px 3px)`;
-    return make("span", "ss-key", swatch, words);
-  });
+  const hatched = `repeating-linear-gradient(135deg, ${theme.hatchGround} 0 2px, ${theme.hatch} 2px 3px)`;
+  /** @type {[string, string][]} */
+  const keys = present.map(([kind, words]) => [kind === "sync" ? hatched : theme.host[kind].fill, words]);
+  if (model.groups.some(({ collectives }) => collectives?.waiting.some(Boolean))) keys.push([hatched, "waits for other GPUs"]);
+  return keys.map(([fill, words]) => make("span", "ss-key", makeSwatch(fill), words));
 }

@@ -11,7 +11,7 @@ import { LongestTree } from "./longest.js";
  * @typedef {NamedLane & { rows: Track[], band: Track | null, deeper: number }} Lane
  */
 
-/** @typedef {{ group: Group, lanes: Lane[], busyShare?: Uint8Array }} Part */
+/** @typedef {{ group: Group, lanes: Lane[], busyShares?: Uint8Array[] }} Part */
 
 // Each lane has a slot for each of its rows, and one for its band. As in rows.py, which says which span has which row.
 const MOST_ROWS = 8;

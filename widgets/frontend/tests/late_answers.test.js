@@ -21,7 +21,7 @@ test("a measured area is asked for again where other engines are shown when its 
   const waiting = [];
   const measure = { from: 0, to: 5 };
   const timeline = {
-    measure, model, viewer: { alignments: alignmentsOf(model, "time", null, [0, 1]) }, layout: buildLayout(parts, 900, [0, 1]),
+    measured: measure, model, viewer: { alignments: alignmentsOf(model, "time", null, [0, 1]) }, layout: buildLayout(parts, 900, [0, 1]),
     tiles: { tell: ({ areas }) => new Promise((resolve) => waiting.push([areas, resolve])) },
   };
   const panel = Object.assign(Object.create(Panel.prototype), { timeline, fill() {}, told: [] });

@@ -42,7 +42,7 @@ export function makeModel(groups, { lanes = ["host", "main", "aux"], ...more } =
     return {
       label, engine: label, program: "step", device: { kind: "cuda", name: "NVIDIA H200" },
       extent_ns: spans.reduce((most, span) => Math.max(most, span.end), 0), makespan_text: "1 µs", remarks: [], details: [], notes: [],
-      lanes: lanes.map((name, index) => ({ name, host: index === 0 })), count: spans.length, shown_until_ns: null, columns: described, waits: NO_WAITS, drawn, lanes_left_out: 0, ...more,
+      lanes: lanes.map((name, index) => ({ name, host: index === 0, gpu: index ? 0 : -1 })), gpus: [{ gpu: 0 }], activities: [], count: spans.length, shown_until_ns: null, columns: described, waits: NO_WAITS, drawn, lanes_left_out: 0, ...more,
     };
   });
   const onDevice = (name) => Object.values(groups).flat().some((span) => ["kernel", "copy"].includes(span.kind) && (span.name ?? span.kind) === name);
@@ -84,7 +84,8 @@ export function activityOf(stretches) {
   const [spec, block] = columnsOf({
     start: stretches.map(({ start }) => start), kernels: stretches.map(({ kernels = 0 }) => kernels),
     copies: stretches.map(({ copies = 0 }) => copies), occupation: stretches.map(({ occupation = 0 }) => occupation),
-    fullness: stretches.map(({ full = 255 }) => full),
+    fullness: stretches.map(({ full = 255 }) => full), collectives: stretches.map(({ collectives = 0 }) => collectives),
+    peers: stretches.map(({ peers = 0 }) => peers),
   });
   return new Activity({ ...spec, end_ns: stretches.at(-1).end }, block, OCCUPATIONS);
 }

@@ -1,21 +1,24 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { COPIES, IDLE, KERNEL, KERNELS, OVERLAPPED, RUNNING } from "../src/activity.js";
+import { COMPUTE, COPIES, EXPOSED, HIDDEN, IDLE, KERNEL, KERNELS, OVERLAPPED, RUNNING } from "../src/activity.js";
 import { describeAtOnce } from "../src/at_once.js";
 import { decodePath, drawPath } from "../src/critical_path.js";
 import { looksOf } from "../src/looks.js";
 import { decodeWaits, waitsOf } from "../src/waits.js";
 import { activityOf, columnsOf, OCCUPATIONS, seeded } from "./model.js";
 
-const LOOKS = Object.fromEntries(["kernel", "kernels", "copy", ...OCCUPATIONS.slice(1)].map((name) => [name, [name, "#808080", "#404040"]]));
+const LOOKS = Object.fromEntries(
+  ["kernel", "kernels", "hidden", "exposed", "copy", ...OCCUPATIONS.slice(1)].map((name) => [name, [name, "#808080", "#404040", `note: ${name}`]]),
+);
 
 function randomStretches(count, random) {
   let start = 0;
   return Array.from({ length: count }, () => {
     const [from, kernels, copies] = [start, Math.floor(random() * 4), Math.floor(random() * 2)];
     start += 1 + Math.floor(random() ** 4 * 500);
-    return { start: from, end: start, kernels, copies, occupation: kernels + copies ? 0 : 1 + Math.floor(random() * 4) };
+    const [collectives, peers] = [Math.min(kernels, Math.floor(random() * 2)), Math.min(copies, Math.floor(random() * 2))];
+    return { start: from, end: start, kernels, copies, collectives, peers, occupation: kernels + copies ? 0 : 1 + Math.floor(random() * 4) };
   });
 }
 
@@ -46,14 +49,16 @@ test("sums over any run of stretches are those of its stretches", () => {
   for (let turn = 0; turn < 200; turn++) {
     const [from, to] = [random() * 301, random() * 301].map(Math.floor).sort((a, b) => a - b);
     const wanted = new Float64Array(IDLE + OCCUPATIONS.length);
-    for (const { start, end, kernels, copies, occupation } of stretches.slice(from, to)) {
+    for (const { start, end, kernels, copies, collectives, peers, occupation } of stretches.slice(from, to)) {
       const length = end - start;
       if (kernels + copies) wanted[RUNNING] += length;
       else wanted[IDLE + occupation] += length;
       if (kernels + copies > 1) wanted[OVERLAPPED] += length;
       if (kernels) wanted[KERNEL] += length;
-      wanted[KERNELS] += length * kernels;
-      wanted[COPIES] += length * copies;
+      if (kernels > collectives) wanted[COMPUTE] += length;
+      wanted[KERNELS] += length * (kernels - collectives);
+      wanted[COPIES] += length * (copies - peers);
+      wanted[kernels > collectives ? HIDDEN : EXPOSED] += length * (collectives + peers);
     }
     assert.deepEqual([...activity.sumOf(from, to)], [...wanted]);
   }
@@ -87,16 +92,28 @@ test("the lane tells what runs at a time, how full the GPU is, and why it idles"
   ]);
   const model = { occupations: OCCUPATIONS, fullness_steps: 200, fullness_unknown: 255 };
   const looks = looksOf(LOOKS, { ground: "rgb(255 255 255)", dark: false });
-  const told = (t) => describeAtOnce(model, { activity }, looks, t);
+  const told = (t) => describeAtOnce(model, activity, looks, t);
   assert.deepEqual([told(-1), told(60)], [null, null]);
-  assert.equal(told(5).name, "host_wait");
-  assert.match(told(5).note, /has not yet called/);
-  assert.equal(told(55).name, "launch");
-  assert.match(told(55).note, /on its way/);
+  assert.deepEqual([told(5).name, told(5).note], ["host_wait", "note: host_wait"]);
+  assert.deepEqual([told(55).name, told(55).note], ["launch", "note: launch"]);
   assert.deepEqual([told(10).name, told(10).fullness, told(10).stretch], ["one kernel at once", "at most 25.0 %", [10, 20]]);
   assert.deepEqual([told(29).name, told(29).fullness], ["2 kernels and one copy at once", "at most 100.0 %"]);
   assert.equal(told(35).fullness, "unknown");
   assert.deepEqual([told(45).name, told(45).fullness], ["one copy at once", null]);
+});
+
+test("communication is hidden beside a kernel that computes, and exposed beside none or another collective", () => {
+  const activity = activityOf([
+    { start: 0, end: 10, kernels: 2, collectives: 1 }, { start: 10, end: 20, kernels: 2, collectives: 2 }, { start: 20, end: 30, copies: 2, peers: 1 },
+  ]);
+  const told = [5, 15, 25].map((t) => describeAtOnce({ occupations: OCCUPATIONS }, activity, looksOf(LOOKS, { ground: "#ffffff" }), t));
+  assert.deepEqual(told.map(({ name, note }) => [name, note]), [
+    ["one kernel and communication at once", "note: hidden"], ["communication at once", "note: exposed"],
+    ["communication and one copy at once", "note: exposed"],
+  ]);
+  assert.deepEqual([...activity.sumOf(0, 3)].slice(COMPUTE, IDLE + 1), [10, 10, 10, 10, 30]);
+  assert.equal(activity.kernelTimeWithin(0, 30), 20, "a collective keeps the GPU busy");
+  assert.deepEqual([...activity.looks(OCCUPATIONS)].sort(), ["copy", "exposed", "hidden", "kernel"]);
 });
 
 test("only looks that occur are in the legend", () => {

@@ -49,7 +49,7 @@ test("every call that has a bar of its own wears the colour of what it launches,
   const geometry = { dpr: 1, left: 0, right: 1000, pitch: 1, t0: 0, t1: 1000, x: (t) => t, px: Math.round };
   const feet = [];
   const ctx = { fillRect(x, y, width) { if (this.fillStyle === "relu") feet.push([x, width]); }, measureText: () => ({ width: 1000 }), fillText() {} };
-  drawRow(ctx, { model, theme, geometry, entries: new Int32Array(5000), labelWidths: [] }, { track: host.rows[0], y: 0, height: 14 });
+  drawRow(ctx, { model, theme, geometry, pairs: new Int32Array(5000), labelWidths: [] }, { track: host.rows[0], y: 0, height: 14 });
   assert.deepEqual(feet.map(([x]) => x), spans.filter(({ kind }) => kind === "launch").map(({ start }) => start));
   for (const [x, width] of feet) assert.ok(width >= Math.max(1, x / 20 - 1) && width <= x / 20, `${width} at ${x}`); // a hairline less
 });

@@ -24,7 +24,7 @@ function tileFor({ windows: [[, reach, index]], find }) {
     ...none, kind: [8], name: [0], lane: [1], start: [start], duration: [10], merged: [1], busy: [10], row: [0], span: [70], ...(find ? { hits: [1] } : {}),
   });
   for (const id of ["operation", "correlation", "symbol", "graph_node"]) columns[id].shift = -1;
-  return { header: { groups: [{ count, columns, activity: null, waits: NO_WAITS, path: null, exact: true }] }, block };
+  return { header: { groups: [{ count, columns, activities: [], waits: NO_WAITS, path: null, exact: true }] }, block };
 }
 
 /** What of a timeline the tiles use. */
@@ -33,7 +33,7 @@ function makeTimeline(ask) {
   const timeline = {
     model, dpr: 1, view: { t0: 0, t1: 1_000_000 }, drawn: [], nudges: [], selected: [],
     viewer: { alignments: [{ origin: 0, factor: 1 }], plotWidth: 1000, revealStretch: (...where) => timeline.revealed = where },
-    arrangement: { shown: [0] }, finding: { sought: null, at: 0 }, overlap: { shows: { path: false } }, stage: { nudge: (words) => timeline.nudges.push(words) },
+    arrangement: { shown: [0] }, finding: { sought: null, at: 0 }, switches: { shows: { path: false } }, stage: { nudge: (words) => timeline.nudges.push(words) },
     choosing: {
       select: (group, span) => {
         timeline.selected.push([group, span]);
@@ -246,7 +246,7 @@ test("what is refused is asked for once, and what is lost at longer and longer i
 test("that the first critical path takes a while is said until it is there", async () => {
   let answer;
   const timeline = makeTimeline((question) => new Promise((resolve) => (answer = () => resolve(tileFor(question)))));
-  timeline.overlap.shows.path = true;
+  timeline.switches.shows.path = true;
   timeline.show(300_000, 310_000);
   await rest();
   assert.deepEqual(timeline.nudges, ["Following the critical path …"]);

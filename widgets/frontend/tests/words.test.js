@@ -101,7 +101,7 @@ test("a measured stretch tells running, busy and idle time of each engine", () =
     activityOf([{ start: 0, end: 4900, occupation: 2 }, { start: 4900, end: 6900, kernels: 1 }]),
     activityOf([{ start: 0, end: 2000, occupation: 2 }, { start: 2000, end: 8000, kernels: 1 }]),
   ];
-  const groups = model.groups.map((group, index) => ({ ...group, activity: activities[index] }));
+  const groups = model.groups.map((group, index) => ({ ...group, activities: [activities[index]].filter(Boolean) }));
   assert.deepEqual(measureRows(model, groups, 3000, 7500), [
     ["async", "3.900 µs", "2.000 µs", "51.3 %", "1.900 µs", "1"], // ends at 6.900; busy 4.900 to 6.900
     ["graph", "4.500 µs", "4.500 µs", "100.0 %", "0.000 µs", "1"],
@@ -121,6 +121,6 @@ test("a replay of a hundred thousand kernels is highlighted at once, up to a lim
 
 test("a copy alone is no busy time of the GPU, and no idle time", () => {
   const activity = activityOf([{ start: 0, end: 1000, kernels: 1 }, { start: 1000, end: 1500, copies: 1 }, { start: 1500, end: 2000, occupation: 4 }]);
-  const rows = measureRows(model, [{ ...plain, extent_ns: 2000, activity }], 0, 2000);
+  const rows = measureRows(model, [{ ...plain, extent_ns: 2000, activities: [activity] }], 0, 2000);
   assert.deepEqual(rows.map((row) => row.slice(1, 5)), [["2.000 µs", "1.000 µs", "50.0 %", "0.500 µs"]]);
 });

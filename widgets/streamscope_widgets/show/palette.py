@@ -30,6 +30,8 @@ HOST_WAIT = "#e08e0b"
 LAUNCH = "#b3541e"
 KERNEL_WAIT = "#f3c677"
 OTHER_IDLE = "#cfd4db"
+HIDDEN, EXPOSED = "#8fd0c4", "#d6336c"
+"""Communication beside a kernel that computes, and without one."""
 BOX = "rgba(106,158,245,0.35)"
 
 ON_LIGHT, ON_DARK = "#1f2431", "#fffffe"
@@ -87,6 +89,8 @@ DARK = {
     OVERLAPPED: "#c9dcff",
     ON_OVERLAPPED: ON_LIGHT,
     OTHER_IDLE: "#868d98",
+    HIDDEN: "#3d8f83",
+    EXPOSED: "#ff6b98",
     **{colour: host_colour(kind, dark=True) for kind, colour in HOST.items()},
 }
 """Dark counterparts of light colours. Colours that read on both are not here."""

@@ -1,0 +1,131 @@
+// Several GPUs of one run: their headers, and arrows for copies from one to another.
+
+import { drawHead, rowOf } from "./arrows.js";
+import { lowerBound } from "./search.js";
+import { fitted, font } from "./text.js";
+
+/**
+ * @import { Box } from "./layout.js"
+ * @import { Group, Model } from "./model.js"
+ * @import { Scene } from "./scene.js"
+ * @import { Context } from "./svg_context.js"
+ */
+
+const MOST_ARROWS = 60;
+const INDENT = 25;
+const COLUMNS = [96, 196, 104];
+
+/**
+ * What a GPU of an engine is called, in a timeline's state, too; the engine alone where it has one GPU.
+ *
+ * @param {Pick<Group, "label" | "gpus">} group
+ * @param {number} of
+ */
+export const gpuName = ({ label, gpus }, of) => (gpus.length > 1 ? `${label} · ${gpus[of].name}` : label);
+
+/**
+ * The names of all GPUs, or of those that begin collapsed.
+ *
+ * @param {Pick<Model, "groups">} model
+ * @param {boolean} all
+ */
+export const gpuNames = ({ groups }, all) => groups.flatMap((group) => (
+  group.gpus.flatMap(({ folded }, of) => (group.gpus.length > 1 && (all || folded) ? gpuName(group, of) : []))
+));
+
+/**
+ * The headers of an engine's GPUs.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Box} box
+ */
+export function drawGpuHeads(ctx, scene, { index, sections }) {
+  const { geometry: g, theme, layout, model } = scene;
+  for (const { of, top, bottom } of sections) {
+    if (top === null) continue;
+    const { name, words, slowest } = model.groups[index].gpus[of];
+    const middle = g.px(top + layout.gpuHeader / 2);
+    ctx.fillStyle = theme.grid;
+    ctx.fillRect(0, g.px(top), g.right, Math.max(1, Math.round(g.dpr)));
+    ctx.font = font(scene, 12, "600");
+    ctx.fillStyle = theme.ink;
+    ctx.fillText(name, g.px(INDENT), middle);
+    if (slowest) {
+      ctx.fillStyle = theme.path;
+      ctx.fillRect(0, g.px(top), g.px(3), g.px(bottom) - g.px(top));
+    }
+    ctx.font = font(scene, 12);
+    let x = g.left;
+    ctx.fillStyle = theme.soft;
+    words.forEach((text, column) => {
+      ctx.fillText(fitted(ctx, text, g.right - x), x, middle);
+      x += g.px(COLUMNS[column]);
+    });
+    ctx.font = font(scene, 12, "600");
+    ctx.fillStyle = theme.path;
+    if (x < g.right) ctx.fillText(fitted(ctx, slowest, g.right - x), x, middle);
+  }
+}
+
+/**
+ * The copies from one GPU to another, by their start.
+ *
+ * @param {Group} group
+ */
+function peerCopiesOf(group) {
+  if (!group.peerCopies) {
+    group.peerCopies = [];
+    group.peer?.forEach((peer, span) => peer && group.peerCopies?.push(span));
+  }
+  return group.peerCopies;
+}
+
+/**
+ * Arrows for the copies in view, as long as there are few.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Box} box
+ */
+export function drawPeerCopies(ctx, scene, box) {
+  const { geometry: g, model, theme } = scene;
+  const group = model.groups[box.index];
+  const copies = peerCopiesOf(group).filter((span) => group.end[span] > g.t0 && group.start[span] < g.t1);
+  if (copies.length > MOST_ARROWS) return;
+  ctx.strokeStyle = ctx.fillStyle = theme.soft;
+  ctx.lineWidth = Math.max(1, g.dpr);
+  for (const span of copies) drawPeerCopy(ctx, scene, box.index, span);
+}
+
+/**
+ * An arrow from the GPU that a copy reads to the group of the one that it writes; nothing where one of them is not drawn.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {number} index
+ * @param {number} span
+ */
+export function drawPeerCopy(ctx, scene, index, span) {
+  const { geometry: g, model, layout } = scene;
+  const group = model.groups[index];
+  const peer = (group.peer?.[span] ?? 0) - 1;
+  const place = peer < 0 ? null : rowOf(scene, index, span);
+  if (!place) return;
+  const [from, to] = [peer >> 8, peer & 255];
+  // The lane is that of one of the two; the other end is the other's group.
+  const reads = group.gpus[from].gpu === group.lanes[group.lane[span]].gpu;
+  const other = layout.boxes[index].sections.find(({ of }) => of === (reads ? to : from));
+  if (!other || other.top === null) return;
+  const { y, height } = place.row;
+  const below = other.top > y;
+  const [near, far] = [g.px(below ? y + height : y), g.px(below ? other.top : other.bottom)];
+  const [x0, y0, x1, y1] = reads ? [group.start[span], near, group.end[span], far] : [group.start[span], far, group.end[span], near];
+  const head = 3.5 * g.dpr * Math.sign(y1 - y0);
+  const [left, right] = [g.x(x0), g.x(x1)];
+  ctx.beginPath();
+  ctx.moveTo(left, y0);
+  ctx.bezierCurveTo(left, y0 + (y1 - y0) * 0.5, right, y0 + (y1 - y0) * 0.5, right, y1 - head);
+  ctx.stroke();
+  drawHead(ctx, right, y1, head);
+}
