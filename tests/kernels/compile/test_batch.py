@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-import shutil
 import signal
 import struct
 import subprocess
@@ -240,18 +239,6 @@ def test_a_changed_file_is_compiled_again(cache):
         result = compile_batch([source], SM, cache=KernelCache(cache.folder.path))
     assert result.log.counts == {Origin.COMPILED: 1}
     assert compile_batch([source], SM, cache=KernelCache(cache.folder.path)).log.counts == {Origin.DISK: 1}
-
-
-def test_a_kernel_copied_from_another_architecture_is_compiled_again(cache):
-    (source,) = kernels(1)
-    theirs, ours = (cache.folder.path / f"{kernel_key(source, architecture)}.cubin" for architecture in ("sm_80", SM))
-    for architecture in ("sm_80", SM):
-        compile_kernel(source, architecture, cache=cache)
-    whole = ours.read_bytes()
-    shutil.copyfile(theirs, ours)
-    with pytest.warns(CacheWarning, match=f"cannot use {ours}"):
-        found = compile_kernel(source, SM, cache=KernelCache(cache.folder.path))
-    assert unpacked(ours.read_bytes()).image == found.image == unpacked(whole).image
 
 
 def test_threads_that_ask_for_the_same_compile_it_once(cache):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streamscope.errors import CompilationError
 from streamscope.kernels.compile import groups
 from streamscope.kernels.compile.batch import MOST_IN_GROUP, group_count
-from streamscope.kernels.compile.groups import WORKER_BYTES, blamed, grouped, unique_sources, unit_code, worker_count
+from streamscope.kernels.compile.groups import WORKER_BYTES, grouped, unique_sources, unit_code, worker_count
 from streamscope.kernels.source import HALF_CONVERSIONS, VECTORS, KernelSource
 
 
@@ -50,18 +50,6 @@ def test_pieces_that_many_begin_with_come_once():
         at = lines.index(next(line for line in lines if line.endswith(f'"{source.name}.cu"')))
         number = int(lines[at].split()[1])
         assert source.code.splitlines()[number - 1] == lines[at + 1]  # so errors name lines of its own source
-
-
-def test_who_a_log_blames():
-    one, two, three = kernel("one"), kernel("two"), kernel("three")
-    log = (
-        'one.cu(3): error: identifier "two" is undefined\n  two x;\n  ^\n\n'
-        "three.cu(1): warning #177-D: variable was declared\n"
-        "ptxas error   : Entry function 'two' uses too much shared data\n1 error detected in the compilation of \"3_kernels.cu\".\n"
-    )
-    assert blamed(log, (one, two, three)) == (one, two)
-    assert blamed("3_kernels.cu(7): error: no idea", (one, two)) == ()
-    assert blamed("two.cu(1): catastrophic error: cannot open source file", (one, two)) == (two,)
 
 
 def test_two_kernels_of_one_name():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from math import inf, isnan, nan, sqrt
+from math import inf, isnan, nan
 
 import numpy as np
 import numpy.typing as npt
@@ -278,27 +278,17 @@ def corners(makespan_ns: Callable[[float], float]) -> tuple[FloatArray, FloatArr
 
 
 def _range(speedup: Callable[[float], float]) -> BreakEven:
-    """Return where a speed-up over kernel length is at least 1 + `WORTH`: one stretch, by bisection of its two ends."""
-    ratio = 1.25
-    lengths_ns = [_SHORTEST_NS]
-    while lengths_ns[-1] < _LONGEST_NS:
-        lengths_ns.append(lengths_ns[-1] * ratio)
-    pays = [speedup(length_ns) >= 1 + WORTH for length_ns in lengths_ns]
+    """Return where a speed-up over kernel length is at least 1 + `WORTH`: one stretch, by the roots at its two ends."""
+    from scipy.optimize import brentq  # takes long to import
+
+    def gain(length_ns: float) -> float:
+        return speedup(length_ns) - 1 - WORTH
+
+    lengths_ns = np.geomspace(_SHORTEST_NS, _LONGEST_NS, 43).tolist()
+    pays = [gain(length_ns) >= 0 for length_ns in lengths_ns]
     if not any(pays):
         return BreakEven(nan, nan)
     first, last = pays.index(True), len(pays) - 1 - pays[::-1].index(True)
-    low_ns = 0.0 if first == 0 else _crossing(speedup, lengths_ns[first - 1], lengths_ns[first])
-    high_ns = inf if last == len(pays) - 1 else _crossing(speedup, lengths_ns[last], lengths_ns[last + 1])
+    low_ns = 0.0 if first == 0 else brentq(gain, lengths_ns[first - 1], lengths_ns[first], rtol=1e-4)
+    high_ns = inf if last == len(pays) - 1 else brentq(gain, lengths_ns[last], lengths_ns[last + 1], rtol=1e-4)
     return BreakEven(low_ns, high_ns)
-
-
-def _crossing(speedup: Callable[[float], float], low_ns: float, high_ns: float) -> float:
-    """Return where between two lengths it begins, or ceases, to pay, within 0.1 %."""
-    rising = speedup(high_ns) >= 1 + WORTH
-    while high_ns / low_ns > 1.001:
-        middle_ns = sqrt(low_ns * high_ns)
-        if (speedup(middle_ns) >= 1 + WORTH) == rising:
-            high_ns = middle_ns
-        else:
-            low_ns = middle_ns
-    return sqrt(low_ns * high_ns)

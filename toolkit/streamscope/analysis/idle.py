@@ -172,7 +172,8 @@ def device_idle(
     IdleSplit(host_wait_ns=0, launch_ns=5, kernel_wait_ns=5, other_ns=0)
     """
     gaps = device_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns, begin_ns=begin_ns)
-    return _split(gaps, np.ones(len(gaps.lane), bool))
+    length_ns = gaps.end_ns - gaps.start_ns
+    return IdleSplit(*(int(length_ns[gaps.cause == cause].sum()) for cause in IdleCause))
 
 
 def host_wait_ns(spans: SpanTable) -> int:
@@ -269,8 +270,3 @@ def _joined(parts: list[Gaps]) -> Gaps:
     empty = np.zeros(0, np.int64)
     columns = ("lane", "start_ns", "end_ns", "cause")
     return Gaps(*(np.concatenate([empty, *(getattr(part, column) for part in parts)]) for column in columns))
-
-
-def _split(gaps: Gaps, mask: IntArray) -> IdleSplit:
-    length_ns = (gaps.end_ns - gaps.start_ns)[mask]
-    return IdleSplit(*(int(length_ns[gaps.cause[mask] == cause].sum()) for cause in IdleCause))

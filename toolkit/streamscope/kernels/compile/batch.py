@@ -18,7 +18,7 @@ from streamscope.errors import CompilationError
 from streamscope.interrupts import deferred
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord, compilations, several
 from streamscope.kernels.compile.cubin import Cubin
-from streamscope.kernels.compile.groups import Group, blamed, grouped, unique_sources, unit_code, worker_count
+from streamscope.kernels.compile.groups import Group, grouped, unique_sources, unit_code, worker_count
 from streamscope.kernels.compile.kernel_cache import KernelCache, Origin, kernel_cache, kernel_key
 from streamscope.kernels.compile.nvrtc import compile_unit, nvrtc_version, rejected
 from streamscope.kernels.source import KernelSource
@@ -120,11 +120,10 @@ class _Batch:
 
     def _looked_up(self, keys: Sequence[str], patience_s: float) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
         """Return the cached kernels, and those to compile here; look again for a time while both are empty."""
-        names = {key: self.sources[key].name for key in keys}
         until_s = time.monotonic() + patience_s
         while True:
             with deferred():  # so that Ctrl-C leaves no claim that nobody knows of
-                found, self.claimed = self.cache.find_or_claim(keys, names, self.architecture)
+                found, self.claimed = self.cache.find_or_claim(keys)
             if found or self.claimed or not patience_s:
                 return found, self.claimed
             if time.monotonic() > until_s:
@@ -170,16 +169,12 @@ class _Batch:
             self._deliver(source, cubin, Origin.COMPILED)
 
     def _isolate(self, group: Group, log: str, keys_of: Mapping[KernelSource, str]) -> None:
-        """Find the kernels that broke a group, and compile the others without them."""
+        """Find the kernels that broke a group by halving it, and compile the others without them."""
         if len(group) == 1:
             self._fail(group[0], rejected(group[0], self.architecture, log))
             return
-        suspects = blamed(log, group)
-        rest = tuple(source for source in group if source not in suspects)
-        # A suspect is compiled alone: the log names it, but may mean what stands before it. Where the log does not tell, halves are tried.
         half = len(group) // 2
-        parts = [*((source,) for source in suspects), rest] if suspects and rest else [group[:half], group[half:]]
-        for part in parts:
+        for part in (group[:half], group[half:]):
             self._compile_group(part, keys_of)
 
     def _deliver(self, source: KernelSource, cubin: Cubin, origin: Origin) -> None:

@@ -55,10 +55,6 @@ class Cubin:
     kernels: int
     """How many kernels were compiled together."""
 
-    def has(self, kernel: str) -> bool:
-        """Tell whether a kernel of that name is in it."""
-        return f".text.{kernel}\0".encode() in self.image
-
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the machine code."""

@@ -75,13 +75,8 @@ class CubinFolder:
             self._warn(f"cannot read {self.path}: {error.strerror or error}")
             return None
         if cubin is None:
-            self.doubt(key)
-        return cubin
-
-    def doubt(self, key: str) -> None:
-        """Warn once of a file whose content does not fit its name."""
-        if self.path is not None:
             self._warn(f"cannot use {_file_of(self.path, key)}: it does not hold the kernel that it should", _COMPILED_AGAIN)
+        return cubin
 
     def write(self, keys: Sequence[str], cubin: Cubin) -> None:
         """Keep a cubin under the keys of its kernels, and evict the oldest above the limit."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 import os
-import re
 from collections.abc import Iterable, Sequence
 
 from streamscope.arguments import whole_number
@@ -20,8 +19,6 @@ Group = tuple[KernelSource, ...]
 SHARED = (STAMPS, WRAPPING, HALF_CONVERSIONS, VECTORS)
 WORKER_BYTES = 256 * 2**20
 """Memory that NVRTC takes for one translation unit: up to 160 MiB were measured."""
-
-_BLAMED = re.compile(r"^(\w+)\.cu\(\d+\): (?:catastrophic )?error|^ptxas error.*'(\w+)'", re.MULTILINE)
 
 
 def unique_sources(sources: Iterable[KernelSource]) -> Group:
@@ -79,9 +76,3 @@ def _begun(code: str) -> tuple[list[str], str, int]:
         pieces.append(piece)
         rest = rest[len(piece) :].lstrip("\n")
     return pieces, rest, 1 + code[: len(code) - len(rest)].count("\n")
-
-
-def blamed(log: str, group: Group) -> Group:
-    """Return the kernels of a group that a log complains of; empty where it names none."""
-    names = {name for match in _BLAMED.finditer(log) for name in match.groups() if name}
-    return tuple(source for source in group if source.name in names)

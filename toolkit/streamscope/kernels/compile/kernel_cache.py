@@ -10,11 +10,10 @@ import os
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache, partial
 from pathlib import Path
-from types import MappingProxyType
 
 from streamscope.errors import OutputError
 from streamscope.files import expanded, user_cache
@@ -123,11 +122,8 @@ class KernelCache:
         self._mutex = threading.Lock()
         _ALL[id(self)] = self
 
-    def find(self, key: str, name: str = "", architecture: str = "") -> tuple[Cubin, Origin] | None:
-        """Return a compiled kernel and where it was; None where it is nowhere.
-
-        With a ``name``, a file without that kernel for the ``architecture`` counts as missing: somebody may have copied it to this place.
-        """
+    def find(self, key: str) -> tuple[Cubin, Origin] | None:
+        """Return a compiled kernel and where it was; None where it is nowhere."""
         with self._mutex:
             if key in self._memory:
                 self._memory.move_to_end(key)
@@ -135,15 +131,10 @@ class KernelCache:
         cubin = self.folder.read(key)
         if cubin is None:
             return None
-        if name and not (cubin.has(name) and cubin.architecture == architecture):
-            self.folder.doubt(key)
-            return None
         self._remember([key], cubin)
         return cubin, Origin.DISK
 
-    def find_or_claim(
-        self, keys: Iterable[str], names: Mapping[str, str] = MappingProxyType({}), architecture: str = ""
-    ) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
+    def find_or_claim(self, keys: Iterable[str]) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
         """Return which kernels are there, and which the caller has claimed and must `keep` or `give_up`.
 
         The others are claimed by other threads or processes; look again later. If those give up, they are free.
@@ -152,10 +143,10 @@ class KernelCache:
         claimed: list[str] = []
         try:
             for key in keys:
-                hit = self.find(key, names.get(key, ""), architecture)
+                hit = self.find(key)
                 if hit is None and self.claims.take(key):
                     claimed.append(key)
-                    hit = self.find(key, names.get(key, ""), architecture)  # it may have come in between
+                    hit = self.find(key)  # it may have come in between
                     if hit is not None:
                         self.claims.give_back([claimed.pop()])
                 if hit is not None:
