@@ -38,8 +38,6 @@ class Definition:
     where that operand has none. None for an operator without gradients."""
     result: str = "y"
     """Name of the result in gradients."""
-    lets: tuple[tuple[str, str], ...] = ()
-    """Names with the expressions that they stand for, computed first."""
     flops: int = 1
     """Arithmetic operations an element, about."""
     unknown: str = ""

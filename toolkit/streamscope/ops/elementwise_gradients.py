@@ -99,7 +99,7 @@ def _signature(
 ) -> Signature:
     """Return the signature of one operand's gradient, which reads only the operands that its expression names."""
     needs_result = re.search(rf"\b{definition.result}\b", expression) is not None
-    text = " ".join([expression, *([forward.expression] if needs_result else []), *(value for _, value in definition.lets)])
+    text = " ".join([expression, *([forward.expression] if needs_result else [])])
     used = tuple(parameter for parameter in forward.parameters if re.search(rf"\b{parameter.name}\b", text))
     name = f"{definition.name}_gradient" + (f"_{operand}" if len(definition.operands) > 1 else "")
     return Signature(
@@ -108,7 +108,7 @@ def _signature(
         result,
         expression,
         forward.arithmetic,
-        (*definition.lets, *[(definition.result, forward.expression)] * needs_result),
+        ((definition.result, forward.expression),) * needs_result,
         accumulate,
         wraps=True,
     )

@@ -257,7 +257,6 @@ def _signature(
         promoted.result.name,
         definition.expression_for(promoted.taken, promoted.first),
         promoted.first.name,
-        definition.lets,
-        accumulate,
+        accumulate=accumulate,
         wraps=True,
     )
