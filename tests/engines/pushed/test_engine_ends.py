@@ -244,7 +244,7 @@ class TestInterruptedTwice:
         x, y = engine.variable(np.ones(4)), engine.variable(np.ones(4))
 
         bound = engine._issuer._bound
-        engine._issuer._bound = lambda part, lane: (engine.push(ss.ops.negative, reads=(y,), writes=(y,)), bound(part, lane))[1]
+        engine._issuer._bound = lambda *of: (engine.push(ss.ops.negative, reads=(y,), writes=(y,)), bound(*of))[1]
         engine.push(ss.ops.negative, reads=(x,), writes=(x,))
         engine._issuer._bound = bound
         with pytest.raises(EngineError, match="used the engine that was calling it"):

@@ -50,7 +50,7 @@ def test_what_ends_the_program_ends_no_worker(ends, monkeypatch):
     h, x, y = engine.variable(np.ones(4, np.int64), place="host"), engine.variable(SPEC), engine.variable(SPEC)
     go, bound = threading.Event(), engine._issuer._bound
 
-    def end(part, lane):
+    def end(*of):
         monkeypatch.setattr(engine._issuer, "_bound", bound)
         raise ends
 

@@ -104,7 +104,7 @@ def test_in_the_middle_of_a_push(device, name, moment, monkeypatch):
 
 
 def interrupt_at(patch: pytest.MonkeyPatch, engine: Engine, moment: str) -> None:
-    (lane,) = engine._issuer.compute[:1]
+    (lane,) = engine._issuer.lanes_of(0).compute[:1]
     record, issuer = type(lane).record, engine._issuer
 
     def interrupt_before(lane):

@@ -105,7 +105,7 @@ def test_every_wait_of_a_stream_is_needed(monkeypatch):
     with monkeypatch.context() as patch, Engine("async", device=SimulatedDevice()) as engine:
         counted = WithoutOneWait(patch, None)
         braid(engine)
-        names = [lane.stream.name for lane in engine._issuer.lanes]
+        names = [lane.stream.name for lane in engine._issuer.lanes.values()]
     assert counted.waits > 10
     for left_out in range(counted.waits):
         caught = False

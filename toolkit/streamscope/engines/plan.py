@@ -24,7 +24,8 @@ COPY_IN = "copy in"
 COPY_OUT = "copy out"
 COMMUNICATION = "comm"
 """The stream of collectives, where an engine has one beside the main stream of each GPU."""
-_COPY_LANES = {LaunchKind.COPY_IN: COPY_IN, LaunchKind.COPY_OUT: COPY_OUT, LaunchKind.COPY_PEER: "peer copy"}
+PEER_COPY = "peer copy"
+_COPY_LANES = {LaunchKind.COPY_IN: COPY_IN, LaunchKind.COPY_OUT: COPY_OUT, LaunchKind.COPY_PEER: PEER_COPY}
 MOST_STREAMS = 128
 USUAL_STREAMS, _CAPTURED_STREAMS = 2, 12
 """Compute streams where nobody says how many: of programs of our own, and at most of captured code; see `most_streams`."""

@@ -11,7 +11,7 @@ from streamscope.ops.application import require
 from streamscope.program.collective import DTYPES, REDUCTIONS, Collective, CollectiveKind, Reduction
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, applies_operators, checked_gpu, current_tracer
+from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, applies_operators, checked_gpu, current_tracer, of_list
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.program.view import one_piece
@@ -193,7 +193,7 @@ def _applied(operator: Operator, variables: Sequence[Symbol], gpus: tuple[int, .
     return list(current_tracer(operator.name).apply(operator, variables, attributes, out))
 
 
-@applies_operators
+@of_list
 def all_reduce(
     variables: Sequence[object],
     op: Reduction = "sum",
@@ -249,7 +249,7 @@ def _in_slices(members: Sequence[Symbol], gpus: tuple[int, ...], step: int, give
     return results
 
 
-@applies_operators
+@of_list
 def all_gather(variables: Sequence[object], *, priority: int = 0, out: Sequence[object] | None = None) -> list[Symbol]:
     """Join variables on several GPUs along their first axis; each GPU gets all of them.
 
@@ -272,7 +272,7 @@ def all_gather(variables: Sequence[object], *, priority: int = 0, out: Sequence[
     return _applied(_all_gather, members, gpus, None if out is None else list(out), priority=_whole("all_gather", "priority", priority))
 
 
-@applies_operators
+@of_list
 def reduce_scatter(
     variables: Sequence[object], op: Reduction = "sum", *, priority: int = 0, out: Sequence[object] | None = None
 ) -> list[Symbol]:
@@ -300,7 +300,7 @@ def reduce_scatter(
     return _applied(_reduce_scatter, members, gpus, None if out is None else list(out), op=op, priority=priority)
 
 
-@applies_operators
+@of_list
 def all_to_all(variables: Sequence[object], *, priority: int = 0, out: Sequence[object] | None = None) -> list[Symbol]:
     """Exchange parts of variables among GPUs: part ``j`` of the variable on GPU ``i`` becomes part ``i`` of the result on GPU ``j``.
 

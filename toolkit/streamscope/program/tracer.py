@@ -40,6 +40,17 @@ def applies_operators(thing: _Thing) -> _Thing:
     return with_shared_parts(thing)
 
 
+def takes_list(function: object) -> bool:
+    """Tell whether an operator takes its operands as one list, as those of collectives are: one variable a GPU."""
+    return getattr(function, "takes_list", False) is True
+
+
+def of_list(thing: _Thing) -> _Thing:
+    """Mark an operator that takes its operands as one list."""
+    thing.takes_list = True  # type: ignore[attr-defined]
+    return applies_operators(thing)
+
+
 def is_operator(function: object) -> bool:
     """Tell whether `applies_operators` marked a function or its class."""
     return any(getattr(one, "applies_operators", False) is True for one in (function, getattr(function, "__self__", None)))

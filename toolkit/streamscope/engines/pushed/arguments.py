@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from streamscope.arguments import shown
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES
 from streamscope.engines.pushed.variable import PushedVariable
 from streamscope.errors import EngineError, ProgramError
 from streamscope.program.variable import MemoryPlace
-from streamscope.words import a_kind
+from streamscope.words import a_kind, counted
 
 _ENGINE_VARIABLE = "STREAMSCOPE_ENGINE"
 
@@ -43,6 +44,18 @@ def checked_place(place: object) -> MemoryPlace:
     if not isinstance(place, str) or place not in ("device", "host"):
         raise ProgramError(f"place={place!r} is neither 'device' nor 'host'")
     return MemoryPlace(place)
+
+
+def checked_gpu(gpu: object, gpus: int, place: MemoryPlace) -> int:
+    """Return the GPU, of so many, whose memory a variable is to be in."""
+    if not isinstance(gpu, int) or isinstance(gpu, bool) or not 0 <= gpu < gpus:
+        raise ProgramError(
+            f"gpu={shown(gpu)} is no GPU of this engine, which has {counted(gpus, 'GPU')}, numbered from 0",
+            hint="make the engine with more: ss.Engine(gpus=...); device='simulated' has up to 8",
+        )
+    if gpu and place is MemoryPlace.HOST:
+        raise ProgramError(f"gpu={gpu} and place='host' were both given", hint="host memory belongs to no GPU: leave gpu= out")
+    return gpu
 
 
 def listed(argument: str, variables: Iterable[PushedVariable]) -> tuple[PushedVariable, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +13,7 @@ from streamscope.engines.pushed.memory_pool import MemoryPool
 from streamscope.engines.pushed.templates import Template, fitted, template_key, trace
 from streamscope.engines.pushed.variable import VariableState
 from streamscope.interrupts import deferred, when_gone
-from streamscope.program.launch import LaunchKind
+from streamscope.program.launch import Launch, LaunchKind
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Buffer, Call, Device
@@ -32,16 +32,18 @@ APPLICATIONS = 1024
 class Scratch:
     """Memory for a template's temporaries; it goes back to the pool with the calls that use it."""
 
-    def __init__(self, memory: MemoryPool, lane: Lane) -> None:
-        self.buffers: list[Buffer] = []
-        self.release = when_gone(self, partial(_release, self.buffers, memory, lane)).now
+    def __init__(self, memory: MemoryPool) -> None:
+        self.buffers: list[tuple[Buffer, Lane]] = []
+        """Each with the lane of its GPU."""
+        self.release = when_gone(self, partial(_release, self.buffers, memory)).now
         """Give the memory back, behind the work of its lane."""
 
 
-def _release(buffers: list[Buffer], memory: MemoryPool, lane: Lane) -> None:
-    last = lane.last
+def _release(buffers: list[tuple[Buffer, Lane]], memory: MemoryPool) -> None:
     while buffers:
-        memory.free(buffers.pop(), () if last is None else ((lane.stream, last),))
+        buffer, lane = buffers.pop()
+        last = lane.last
+        memory.free(buffer, () if last is None else ((lane.stream, last),))
 
 
 @dataclass(slots=True, eq=False)
@@ -56,36 +58,54 @@ class Part:
     reads: tuple[VariableState, ...] = field(init=False)
     """Variables it only reads."""
     calls: dict[int, tuple[Call, ...]] = field(default_factory=dict)
-    """By lane: the calls that put it on the lane's stream."""
+    """By lane: the calls that put it on the lane's stream; of a collective by its first lane."""
     _scratch: list[Scratch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.reads = tuple(state for state in self.inputs if state not in self.writes)
 
-    def bind(self, device: Device, memory: MemoryPool, lane: Lane) -> tuple[Call, ...]:
-        """Prepare the launches for a lane, with memory for variables that nothing has written before."""
-        program, stream = self.template.program, lane.stream
+    def bind(self, device: Device, memory: MemoryPool, lanes: Sequence[Lane]) -> tuple[Call, ...]:
+        """Prepare the launches for a lane, or for one of each GPU, with memory for variables that nothing has written before."""
+        program, first = self.template.program, lanes[0]
+        of_gpu = {lane.gpu: lane for lane in lanes}
         for state in self.writes:
-            state.allocate(memory, stream, self.name)
+            # A copy to another GPU is the work of a stream of this one.
+            state.allocate(memory, of_gpu.get(state.gpu, first).stream, self.name)
         buffers = {variable: state.memory() for variable, state in zip(program.inputs, self.inputs, strict=True)}
         buffers |= {variable: state.memory() for variable, state in zip(program.outputs, self.writes, strict=True)}
-        scratch = Scratch(memory, lane)
+        scratch = Scratch(memory)
         try:
             for variable in self.template.temporaries:
                 declared = program.variables[variable]
-                buffers[variable] = memory.allocate(declared.spec, declared.place, stream, purpose=f"{declared.name!r} in {self.name}")
-                scratch.buffers.append(buffers[variable])
-            calls = tuple(
-                device.bind(launch, [buffers[v] for v in launch.reads], [buffers[v] for v in launch.writes], stream)
-                for launch in self.template.launches
-            )
+                lane, purpose = of_gpu.get(declared.gpu, first), f"{declared.name!r} in {self.name}"
+                buffers[variable] = memory.allocate(declared.spec, declared.place, lane.stream, purpose=purpose, gpu=declared.gpu)
+                scratch.buffers.append((buffers[variable], lane))
+            calls = tuple(self._calls(device, buffers, of_gpu))
         except BaseException:
             scratch.release()  # Now: the error that is kept holds this frame.
             raise
         if scratch.buffers:
             self._scratch.append(scratch)
-        self.calls[lane.index] = calls
+        self.calls[first.index] = calls
         return calls
+
+    def _calls(self, device: Device, buffers: Mapping[int, Buffer], lanes: Mapping[int, Lane]) -> Iterator[Call]:
+        """Bind the launches in order; the parts of a collective, which stand one behind the other, together."""
+        parts: list[Launch] = []
+        for launch in self.template.launches:
+            if launch.collective is None:
+                yield device.bind(launch, *_operands(launch, buffers), lanes[launch.gpu].stream)
+                continue
+            parts.append(launch)
+            if len(parts) == len(launch.collective.gpus):
+                reads, writes = zip(*(_operands(part, buffers) for part in parts), strict=True)
+                yield device.bind_collective(parts, reads, writes, [lanes[part.gpu].stream for part in parts])
+                parts = []
+
+
+def _operands(launch: Launch, buffers: Mapping[int, Buffer]) -> tuple[list[Buffer], list[Buffer]]:
+    """Return the memory that a launch reads, and that it writes."""
+    return [buffers[variable] for variable in launch.reads], [buffers[variable] for variable in launch.writes]
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +121,11 @@ class Application:
     estimate_ns: float
     """About how long it runs alone."""
     lane: Lane | None
-    """Where it goes always; None if that is chosen afresh each time."""
+    """Where it goes always; None if that is chosen afresh each time, from ``choice``."""
+    choice: tuple[Lane, ...]
+    """The compute lanes of its GPU."""
+    lanes: tuple[Lane, ...] = ()
+    """Of collectives, one of each GPU; ``lane`` is the first."""
     kind: LaunchKind = field(init=False)
     """Of the parts' launches, see `Template`."""
     launches: bool = field(init=False)
@@ -109,12 +133,25 @@ class Application:
     reads: tuple[VariableState, ...] = field(init=False)
     writes: tuple[VariableState, ...] = field(init=False)
     """Variables that the parts only read, and those that one of them writes; each once."""
+    members: tuple[tuple[Lane, tuple[VariableState, ...], tuple[VariableState, ...]], ...] = field(init=False)
+    """Of collectives, for each of ``lanes`` the variables that are read and written there."""
 
     def __post_init__(self) -> None:
         self.kind = self.parts[0].template.kind
         self.launches = any(part.template.launches for part in self.parts)
         self.writes = tuple(dict.fromkeys(state for part in self.parts for state in part.writes))
         self.reads = tuple(dict.fromkeys(state for part in self.parts for state in part.reads if state not in self.writes))
+        self.members = tuple((lane, self._there(self.reads, lane), self._there(self.writes, lane)) for lane in self.lanes)
+
+    def _there(self, states: Sequence[VariableState], lane: Lane) -> tuple[VariableState, ...]:
+        """Return the variables that the part on a lane uses; those of no part, which nothing uses, count as the first lane's."""
+        others = set(self.template.gpus) if lane is self.lanes[0] else None
+        return tuple(state for state in states if state.gpu == lane.gpu or (others is not None and state.gpu not in others))
+
+    @property
+    def template(self) -> Template:
+        """Of its first part; those of the others are of the same kind, on the same GPUs."""
+        return self.parts[0].template
 
     @property
     def states(self) -> tuple[VariableState, ...]:
@@ -128,7 +165,7 @@ def combined(pushed: Sequence[tuple[Application, str]]) -> Application:
     parts = tuple(part for application in applications for part in application.parts)
     estimate_ns = sum(application.estimate_ns for application in applications)
     first = applications[0]
-    return Application(parts, first.priority, lines, estimate_ns, first.lane)
+    return Application(parts, first.priority, lines, estimate_ns, first.lane, first.choice, first.lanes)
 
 
 class RecentlyUsed(dict[_K, _V | None]):
@@ -210,8 +247,10 @@ class Catalogue:
         self.misses += 1
         part = Part(name, template, tuple(dict.fromkeys(arguments)), tuple(writes))
         estimate_ns = sum(self._issuer.device.estimate_ns(launch) for launch in template.launches)
-        lane = self._issuer.lane_for(template.kind, priority=priority)
-        application = Application((part,), priority, (None,), estimate_ns, lane)
+        lanes = tuple(self._issuer.lane_for(template.kind, gpu, priority=priority) for gpu in template.gpus)
+        together = tuple(lane for lane in lanes if lane is not None) if template.kind is LaunchKind.COLLECTIVE else ()
+        choice = self._issuer.lanes_of(template.gpus[0]).compute
+        application = Application((part,), priority, (None,), estimate_ns, lanes[0], choice, together)
         if key is not None:
             self.applications.put(key, application)
             for state in application.states:

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamscope.arrays import Array
 from streamscope.engines.pushed.host_operations import HostFunction
-from streamscope.engines.pushed.variable import Handle, PushedVariable, VariableState
+from streamscope.engines.pushed.variable import FIRST, Handle, PushedVariable, VariableState
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred
 from streamscope.ops.host import to_device, to_host
@@ -42,10 +42,10 @@ class Lifetimes:
         self._catalogue = catalogue
         self._unnamed = count()
 
-    def new(self, spec: ArraySpec, place: MemoryPlace, name: str | None) -> PushedVariable:
+    def new(self, spec: ArraySpec, place: MemoryPlace, name: str | None, gpu: int = 0) -> PushedVariable:
         """Make a variable; it gets memory when it is first written."""
         number = next(_NUMBERS)
-        state = VariableState(number, spec, place, name or f"variable {next(self._unnamed)}")
+        state = VariableState(number, spec, place, name or f"variable {next(self._unnamed)}", gpu)
         made = PushedVariable(state, self.dropped)
         with self._issuer.lock:
             self.live[number] = state
@@ -54,7 +54,7 @@ class Lifetimes:
     def delete(self, state: VariableState) -> None:
         """Delete a variable after all earlier users; the caller holds the lock and has put off Ctrl-C."""
         if state.delete():
-            self._scheduler.take_turn((), (state,), partial(self._release, state))
+            self._scheduler.take_turn((), (state,), partial(self._release, state), priority=FIRST)
 
     def collect(self) -> None:
         """Delete variables that Python has let go; the caller holds the lock and has put off Ctrl-C."""
@@ -91,12 +91,12 @@ class Contents:
         self._pusher = pusher
         self._lifetimes = lifetimes
 
-    def made_of(self, values: Any, place: MemoryPlace, name: str | None) -> PushedVariable:
+    def made_of(self, values: Any, place: MemoryPlace, name: str | None, gpu: int) -> PushedVariable:
         """Make a variable of values, or of a shape and a dtype; its version is 0 either way."""
         if isinstance(values, ArraySpec):
-            return self._lifetimes.new(values, place, name)
+            return self._lifetimes.new(values, place, name, gpu)
         array = host_array(values)
-        made = self._lifetimes.new(ArraySpec(array.shape, array.dtype), place, name)
+        made = self._lifetimes.new(ArraySpec(array.shape, array.dtype), place, name, gpu)
         state = self._pusher.state_of(made)
         if place is MemoryPlace.HOST:
             self._fill(state, array)

@@ -16,7 +16,15 @@ from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import USUAL_STREAMS, checked_streams
-from streamscope.engines.pushed.arguments import checked_count, checked_name, checked_place, checked_workers, chosen_engine, listed
+from streamscope.engines.pushed.arguments import (
+    checked_count,
+    checked_gpu,
+    checked_name,
+    checked_place,
+    checked_workers,
+    chosen_engine,
+    listed,
+)
 from streamscope.engines.pushed.catalogue import Catalogue
 from streamscope.engines.pushed.contents import Contents, Lifetimes
 from streamscope.engines.pushed.issuing import Issuer
@@ -38,7 +46,7 @@ _NUMBER = attrgetter("_id")
 
 
 class Engine:
-    """Runs operations that are pushed one by one, and programs, on one device.
+    """Runs operations that are pushed one by one, and programs, on one GPU or several.
 
     Each operation names the variables that it reads and writes, and that alone orders it. A read comes after the last write, a write after
     all reads and writes before it. Everything else may overlap.
@@ -69,7 +77,7 @@ class Engine:
     device : {"auto", "cuda", "simulated"} or Device
         A simulated device does one thing at a time: its engine's threads take turns.
     gpus : int or list of int, optional
-        So many GPUs, or those with these numbers, for programs over several; by default as many as the first program needs.
+        So many GPUs, or those with these numbers; one by default. A variable lies on one of them (`variable`), and so does a program's.
     streams : int, optional
         Compute streams of ``dual`` and ``graph-dual``: 2 by default, and up to 12 in `run` of captured code. Operations of priority have
         one more, of higher priority, in every engine.
@@ -150,7 +158,9 @@ class Engine:
         self._pusher.check_process()
         return gathered(self._issuer, self._scheduler, self._pusher, self._catalogue, self._programs)
 
-    def variable(self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device") -> PushedVariable:
+    def variable(
+        self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device", gpu: int = 0
+    ) -> PushedVariable:
         """Make a variable.
 
         Parameters
@@ -161,11 +171,13 @@ class Engine:
             What errors call it.
         place : {"device", "host"}
             Device memory, or page-locked host memory.
+        gpu : int
+            Of an engine over several GPUs, the one in whose memory it lies. Operations run on the GPU of their variables.
 
         Raises
         ------
         ProgramError
-            ``values`` is not an array of a supported dtype, ``place`` is unknown, or ``name`` is not a string.
+            ``values`` is not an array of a supported dtype, ``place`` is unknown, ``name`` is not a string, or there is no such GPU.
         EngineError
             The engine was closed.
 
@@ -176,7 +188,8 @@ class Engine:
         <device variable 'weights' float64[2, 3], version 0>
         """
         self._enter()
-        return self._contents.made_of(values, checked_place(place), checked_name(name))
+        where = checked_place(place)
+        return self._contents.made_of(values, where, checked_name(name), checked_gpu(gpu, self._issuer.gpus, where))
 
     def push(
         self,
@@ -198,6 +211,10 @@ class Engine:
         several, as in a program. The engine traces it once for such shapes and attributes, and binds it once to these variables. Pushed
         again, it is only launched. So push the same function object again, not a new ``lambda`` each time.
 
+        Over several GPUs, it runs on the GPU of its variables. ``ss.ops.to_gpu`` copies between two, and collectives as
+        ``ss.ops.all_reduce`` take one variable a GPU. A collective is one operation: if one of its operands failed, it is skipped on all
+        GPUs. Each GPU has a stream for collectives, with the same order on all.
+
         Parameters
         ----------
         function : callable
@@ -205,8 +222,8 @@ class Engine:
             The arguments, and what the results are written to. A variable in both is updated in place, where the function can; one that
             is written twice counts once.
         priority : int
-            Of what is ready, the highest goes first. Above 0, kernels go on a stream of higher priority, and host operations have threads
-            of their own.
+            Of what is ready, the highest goes first. Above 0, kernels go on a stream of higher priority, copies to other GPUs on a second
+            stream, and host operations have threads of their own.
         name : str, optional
             What errors call the operation.
         **attributes : object
@@ -229,6 +246,14 @@ class Engine:
         ...     engine.push(lambda values, power: values**power, reads=(h,), writes=(h,), power=2)
         ...     engine.read(h)
         array([ 0.,  4., 16.])
+
+        >>> with ss.Engine(device="simulated", gpus=2) as engine:
+        ...     u, v = engine.variable(np.ones(2)), engine.variable(np.full(2, 5.0), gpu=1)
+        ...     p, q = engine.variable(u.spec), engine.variable(u.spec, gpu=1)
+        ...     engine.push(ss.ops.all_reduce, reads=(u, v), writes=(p, q), op="max")
+        ...     engine.push(ss.ops.to_gpu, reads=(q,), writes=(u,), gpu=0)
+        ...     engine.read(u)
+        array([5., 5.])
         """
         if type(reads) is not tuple or type(writes) is not tuple:
             reads, writes = listed("reads", reads), listed("writes", writes)

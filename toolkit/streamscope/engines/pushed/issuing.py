@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from streamscope.engines.plan import AUXILIARY, COPY_IN, COPY_OUT, MAIN
 from streamscope.engines.pushed.catalogue import Application, Part
 from streamscope.engines.pushed.faults import Fault, FaultLog
-from streamscope.engines.pushed.lanes import EventStamp, Lane, earliest, expect
+from streamscope.engines.pushed.lanes import EventStamp, Lane, LanesOfGpu, earliest, expect, made_lanes
 from streamscope.engines.pushed.memory_pool import MemoryPool
 from streamscope.engines.pushed.variable import VariableState, passed_on, spoiled, written
 from streamscope.errors import EngineError
@@ -22,8 +21,6 @@ from streamscope.program.user_line import user_line
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Call, Device
-
-_PRIORITY = "priority"
 
 
 class Issuer:
@@ -41,25 +38,43 @@ class Issuer:
         self.faults = FaultLog()
         self.torn = False
         """An operation was interrupted while it was issued, and the device has not been waited for since."""
-        names = [MAIN, *(f"{AUXILIARY} {number}" for number in range(1, streams)), _PRIORITY, COPY_IN, COPY_OUT]
-        made = (device.stream(name, priority=int(name == _PRIORITY)) for name in names)
-        self.lanes = tuple(Lane(device, stream, index, len(names)) for index, stream in enumerate(made))
-        self.compute = self.lanes[:streams]
-        """The streams of ordinary priority; in ``lanes`` come then one of higher priority and one for each direction of copies."""
-        self.known: Clock = (0,) * len(names)
+        self.gpus: int = getattr(device, "gpus", 1)
+        """Number of the device's GPUs."""
+        self.lanes: dict[int, Lane] = {}
+        """By number, those of the GPUs that have been used."""
+        self._streams = streams
+        self._of_gpus: dict[int, LanesOfGpu] = {}
+        first = self.lanes_of(0)
+        self.known: Clock = first.copy_in.clock
         """For each lane, the position up to which the host knows its items to be done."""
-        self._priority, self._copy_in, self._copy_out = self.lanes[streams:]
         self._synchronous = synchronous
         self._issuing = False
         self._broken: tuple[Application, str | None, int | None, BaseException] | None = None
 
-    def lane_for(self, kind: LaunchKind, *, priority: bool) -> Lane | None:
-        """Return the lane that operations of a kind go on; None if it is chosen afresh each time."""
-        if kind is not LaunchKind.KERNEL:
-            return self._copy_in if kind is LaunchKind.COPY_IN else self._copy_out
-        if priority:
-            return self._priority
-        return self.compute[0] if len(self.compute) == 1 else None
+    def lanes_of(self, gpu: int) -> LanesOfGpu:
+        """Return the lanes of a GPU, made when it is first used."""
+        found = self._of_gpus.get(gpu)
+        if found is None:
+            with deferred():
+                found = self._of_gpus[gpu] = made_lanes(self.device, gpu, self.gpus, self._streams)
+                self.lanes |= {lane.index: lane for lane in found.all}
+        return found
+
+    def lane_for(self, kind: LaunchKind, gpu: int, *, priority: bool) -> Lane | None:
+        """Return the lane of a GPU that operations of a kind go on; None if it is chosen afresh each time."""
+        lanes = self.lanes_of(gpu)
+        match kind:
+            case LaunchKind.COPY_IN:
+                return lanes.copy_in
+            case LaunchKind.COPY_OUT:
+                return lanes.copy_out
+            case LaunchKind.COPY_PEER:
+                return lanes.urgent_copy if priority else lanes.peer_copy
+            case LaunchKind.COLLECTIVE:
+                return lanes.communication
+            case _:
+                ordinary = lanes.compute[0] if len(lanes.compute) == 1 else None
+                return lanes.priority if priority else ordinary
 
     def issue(self, application: Application, where: str | None = None, pushed: int | None = None) -> None:
         """Issue an operation that has its turn: waits, launches, one event; ``pushed`` is its number where it had to wait for that."""
@@ -71,16 +86,19 @@ class Issuer:
         try:
             lane = application.lane or self._placed(application)
             index = lane.index
-            before = unordered(index, lane.clock, application.reads, application.writes)
-            # An operation on empty arrays launches nothing: it needs neither waits nor an event.
-            if before and application.launches:
-                lane.wait(before)
+            if application.members:
+                _wait_together(application)
+            else:
+                before = unordered(index, lane.clock, application.reads, application.writes)
+                # An operation on empty arrays launches nothing: it needs neither waits nor an event.
+                if before and application.launches:
+                    lane.wait(before)
             for number, part in enumerate(application.parts):
                 if (self.faults.live or pushed is not None) and passed_on(part.inputs, part.writes, pushed):
                     continue
                 try:
                     calls = part.calls.get(index)
-                    for call in self._bound(part, lane) if calls is None else calls:
+                    for call in self._bound(part, application, lane) if calls is None else calls:
                         call()
                 except Exception as error:
                     if is_interruption(error):
@@ -89,7 +107,9 @@ class Issuer:
                     self.fail(part.writes, Fault(part.name, where or application.lines[number] or user_line(), error, pushed))
                     continue
                 written(part.writes)
-            if application.launches:
+            if application.members:
+                self._record_together(application)
+            elif application.launches:
                 stamp = lane.record()
                 # After the record: whoever finds this stamp on a variable may wait for its event.
                 note(index, stamp, application.reads, application.writes)
@@ -113,7 +133,7 @@ class Issuer:
     def learn(self, stamp: EventStamp) -> None:
         """Note that the host has waited for a stamp, so that all that is issued from now on comes after it."""
         self.known = merged(self.known, stamp.known)
-        for lane in self.lanes:
+        for lane in self.lanes.values():
             lane.clock = merged(lane.clock, self.known)
 
     def mend(self) -> None:
@@ -122,7 +142,7 @@ class Issuer:
         if broken is not None:
             application, where, pushed, error = broken
             self.fail(application.writes, Fault(application.parts[0].name, where or application.lines[0] or user_line(), error, pushed))
-        for lane in self.lanes:
+        for lane in self.lanes.values():
             try:
                 lane.stream.synchronize()
             except Exception as error:  # noqa: BLE001 — kept like any other fault
@@ -137,17 +157,37 @@ class Issuer:
 
     def let_finish(self) -> None:
         """Let the device finish the streams, before memory goes to others."""
-        self.device.let_finish([lane.stream for lane in self.lanes])
+        self.device.let_finish([lane.stream for lane in self.lanes.values()])
 
     def _placed(self, application: Application) -> Lane:
         now_ns = self.device.now_ns()
-        lane = earliest(self.compute, application, now_ns)
+        lane = earliest(application.choice, application, now_ns)
         expect(lane, application.estimate_ns, now_ns)
         return lane
 
-    def _bound(self, part: Part, lane: Lane) -> tuple[Call, ...]:
+    def _record_together(self, application: Application) -> None:
+        """Record an event behind collectives on each of their GPUs."""
+        stamps = []
+        for lane, reads, writes in application.members:
+            stamp = lane.record()
+            note(lane.index, stamp, reads, writes)
+            stamps.append(stamp)
+        if self._synchronous:
+            for stamp in stamps:
+                self.lanes[stamp.lane].stream.synchronize()
+                self.learn(stamp)
+
+    def _bound(self, part: Part, application: Application, lane: Lane) -> tuple[Call, ...]:
         with deferred():
-            return part.bind(self.device, self.memory, lane)
+            return part.bind(self.device, self.memory, application.lanes or (lane,))
+
+
+def _wait_together(application: Application) -> None:
+    """Let the streams of all GPUs of collectives wait for what these use there, before any part is launched."""
+    for lane, reads, writes in application.members:
+        before = unordered(lane.index, lane.clock, reads, writes)
+        if before:
+            lane.wait(before)
 
 
 def _in_issue(issuer: Issuer) -> bool:

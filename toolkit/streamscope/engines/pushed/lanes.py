@@ -1,4 +1,4 @@
-"""Lanes: the streams of a pushed engine, each with its clock, and an event behind whatever was issued on it.
+"""Lanes: the streams of a pushed engine on each GPU, each with its clock, and an event behind whatever was issued on it.
 
 An event is recorded again only when nobody holds it any more.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from streamscope.engines.plan import AUXILIARY, COMMUNICATION, COPY_IN, COPY_OUT, MAIN, PEER_COPY
 from streamscope.order.clocks import Clock, Stamp, fewest, merged
 
 if TYPE_CHECKING:
@@ -43,14 +45,16 @@ class EventStamp(Stamp):
 class Lane:
     """A stream with its events and its clock.
 
-    ``index``, ``lanes``: the lane's number, and how many there are.
+    ``index``, ``lanes``: the lane's number, and how many there can be.
     """
 
-    __slots__ = ("_device", "_free", "_made", "clock", "free_ns", "index", "issued_ns", "last", "position", "stream", "waits")
+    __slots__ = ("_device", "_free", "_made", "clock", "free_ns", "gpu", "index", "issued_ns", "last", "position", "stream", "waits")
 
-    def __init__(self, device: Device, stream: Stream, index: int = 0, lanes: int = 1) -> None:
+    def __init__(self, device: Device, stream: Stream, index: int = 0, lanes: int = 1, gpu: int = 0) -> None:
         self.index = index
         self.stream = stream
+        self.gpu = gpu
+        """The stream's."""
         self.clock: Clock = (0,) * lanes
         """Clock of the work done before the next item."""
         self.position = 0
@@ -80,7 +84,8 @@ class Lane:
         try:
             event = self._free.popleft()
         except IndexError:
-            event = self._device.event()
+            # Said only where there are several: devices of other packages may have one GPU.
+            event = self._device.event(gpu=self.gpu) if self.gpu else self._device.event()
             self._made[event] = partial(self._free.append, event)
         # Before the record: should that fail, the stamp goes and gives its event back.
         stamp = EventStamp(self.index, self.position + 1, self.clock, event, self._made[event], self.free_ns)
@@ -96,6 +101,44 @@ class Lane:
             self.stream.wait(stamp.event)
             self.clock = merged(self.clock, stamp.known)
             self.waits += 1
+
+
+PRIORITY = "priority"
+
+
+@dataclass(frozen=True, slots=True)
+class LanesOfGpu:
+    """The lanes of one GPU."""
+
+    compute: tuple[Lane, ...]
+    """Kernels of ordinary priority."""
+    priority: Lane
+    """Kernels of higher priority."""
+    copy_in: Lane
+    copy_out: Lane
+    communication: Lane | None = None
+    """Collectives: all on one stream, so that each GPU has them in the order of the pushes. None where there is one GPU only."""
+    peer_copy: Lane | None = None
+    urgent_copy: Lane | None = None
+    """Copies to other GPUs, and those of priority, which need not wait behind the others."""
+
+    @property
+    def all(self) -> tuple[Lane, ...]:
+        """All that there are, by number."""
+        between = (self.communication, self.peer_copy, self.urgent_copy)
+        return (*self.compute, self.priority, self.copy_in, self.copy_out, *(lane for lane in between if lane is not None))
+
+
+def made_lanes(device: Device, gpu: int, gpus: int, streams: int) -> LanesOfGpu:
+    """Make the lanes of a GPU of ``gpus``, with so many compute streams."""
+    names = [MAIN, *(f"{AUXILIARY} {number}" for number in range(1, streams)), PRIORITY, COPY_IN, COPY_OUT]
+    if gpus > 1:
+        names += [COMMUNICATION, PEER_COPY, f"{PRIORITY} {PEER_COPY}"]
+    where, label = ({"gpu": gpu}, f"GPU {gpu} ") if gpus > 1 else ({}, "")
+    made = (device.stream(label + name, priority=int(name == PRIORITY), **where) for name in names)
+    total = len(names) * gpus
+    lanes = [Lane(device, stream, gpu * len(names) + number, total, gpu) for number, stream in enumerate(made)]
+    return LanesOfGpu(tuple(lanes[:streams]), *lanes[streams:])
 
 
 CROSSING_NS = 2_000.0
@@ -117,7 +160,8 @@ def earliest(lanes: Sequence[Lane], application: Application, now_ns: float) -> 
         for stamp in state.readers.values():
             if newest is None or stamp.end_ns > newest.end_ns:
                 newest = stamp
-    near = lanes[newest.lane] if newest is not None and newest.lane < len(lanes) else None
+    place = -1 if newest is None else newest.lane - lanes[0].index  # They have numbers in a row.
+    near = lanes[place] if 0 <= place < len(lanes) else None
     if near is not None and near.free_ns <= now_ns:
         return near
     elsewhere_ns = now_ns if newest is None else max(now_ns, newest.end_ns + CROSSING_NS)

@@ -8,9 +8,9 @@ the host goes on. The host itself gets only blocks whose events are done.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
 from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
@@ -70,6 +70,7 @@ class _Held:
     block: MemoryBlock
     stream: Stream | None
     inherited: _After
+    gpu: int
 
     def freed(self, after: _After) -> _Free:
         """Return the block as it is when freed; work of former users counts on, unless the new user's work comes after it."""
@@ -133,7 +134,7 @@ class _Store:
 
 
 class MemoryPool:
-    """Hands out memory of one device, again and again; safe to use from several threads.
+    """Hands out memory of one device, of each GPU its own, again and again; safe to use from several threads.
 
     Memory that is handed out for a stream may be used there at once; on another stream, only behind what the first use on that
     stream comes behind (an event, as for any other dependency).
@@ -145,31 +146,34 @@ class MemoryPool:
         again."""
         self._device = device
         """Where the memory comes from."""
-        self._stores = {place: _Store() for place in MemoryPlace}
+        self._stores: defaultdict[tuple[MemoryPlace, int], _Store] = defaultdict(_Store)
+        """By place and GPU."""
         # By address: `_Held` keeps the buffer, so no other object gets that address.
         self._held: dict[int, _Held] = {}
-        self._freed: deque[_Free] = deque()
+        self._freed: deque[tuple[int, _Free]] = deque()
         self._lock = Lock()
 
     def statistics(self, place: MemoryPlace = MemoryPlace.DEVICE) -> MemoryStatistics:
-        """Return the pool's device memory, or page-locked host memory, and counts of its work."""
+        """Return the pool's device memory, summed over GPUs, or page-locked host memory, and counts of its work."""
         with self._lock:
             self._collect()
-            return replace(self._stores[place].counts)
+            counts = [astuple(store.counts) for (where, _), store in self._stores.items() if where is place]
+            return MemoryStatistics(*map(sum, zip(*counts, strict=True)))
 
-    def allocate(self, spec: ArraySpec, place: MemoryPlace, stream: Stream | None = None, *, purpose: str = "") -> Buffer:
+    def allocate(self, spec: ArraySpec, place: MemoryPlace, stream: Stream | None = None, *, purpose: str = "", gpu: int = 0) -> Buffer:
         """Hand out memory for an array; its contents are undefined.
 
         ``place``: device memory, or page-locked host memory.
         ``stream``: the stream that uses it first; it waits for the last users of the memory. Without one the host may use the memory at
             once.
         ``purpose``: what the memory is for, for the error message.
+        ``gpu``: whose memory it is; the stream may be another's.
         """
         with self._lock:
             self._collect()
-            store = self._stores[place]
+            store = self._stores[place, gpu]
             found = store.find(spec.nbytes, stream)
-            held = self._new(store, spec, place, stream, purpose) if found is None else self._again(store, *found, spec, stream)
+            held = self._new(store, spec, place, stream, purpose, gpu) if found is None else self._again(store, *found, spec, stream, gpu)
             store.use(held.block.nbytes)
             self._held[id(held.buffer)] = held
         return held.buffer
@@ -184,7 +188,7 @@ class MemoryPool:
         held = self._held.pop(id(buffer), None)
         if held is None:
             raise DeviceError(f"cannot free memory for {buffer.spec}: this pool does not lend it", hint="free each buffer once")
-        self._freed.append(held.freed(tuple(after)))
+        self._freed.append((held.gpu, held.freed(tuple(after))))
 
     def trim(self, *, wait: bool = False) -> int:
         """Give free blocks back to the device and return their size in bytes.
@@ -199,10 +203,10 @@ class MemoryPool:
         """Put freed blocks where they can be found."""
         clean_up()
         while self._freed:
-            freed = self._freed.popleft()
-            self._stores[freed.block.place].put(freed)
+            gpu, freed = self._freed.popleft()
+            self._stores[freed.block.place, gpu].put(freed)
 
-    def _again(self, store: _Store, free: _Free, pending: _After, spec: ArraySpec, stream: Stream | None) -> _Held:
+    def _again(self, store: _Store, free: _Free, pending: _After, spec: ArraySpec, stream: Stream | None, gpu: int) -> _Held:
         if stream is not None:
             for _, stamp in pending:
                 stream.wait(stamp.event)
@@ -212,27 +216,31 @@ class MemoryPool:
         store.counts.reuses += 1
         store.counts.waits += len(pending)
         earlier_here = (entry for entry in free.after if entry[0] is stream)
-        return _Held(buffer, free.block, stream, (*pending, *earlier_here))
+        return _Held(buffer, free.block, stream, (*pending, *earlier_here), gpu)
 
-    def _new(self, store: _Store, spec: ArraySpec, place: MemoryPlace, stream: Stream | None, purpose: str) -> _Held:
+    def _new(self, store: _Store, spec: ArraySpec, place: MemoryPlace, stream: Stream | None, purpose: str, gpu: int) -> _Held:
         try:
-            block = self._device.allocate_block(size_class(spec.nbytes), place)
+            block = self._block(size_class(spec.nbytes), place, gpu)
         except OutOfMemoryError:
             # To wait for the last users of free blocks is slow, and better than to fail; and now every byte counts.
             self._give_back(store, wait=True)
             try:
-                block = self._device.allocate_block(max(1, spec.nbytes), place)
+                block = self._block(max(1, spec.nbytes), place, gpu)
             except OutOfMemoryError:
-                block = self._last_block(store, spec, place, purpose)
+                block = self._last_block(store, spec, place, purpose, gpu)
         store.counts.reserved_bytes += block.nbytes
         store.counts.allocations += 1
-        return _Held(self._device.buffer_on(block, spec), block, stream, ())
+        return _Held(self._device.buffer_on(block, spec), block, stream, (), gpu)
 
-    def _last_block(self, store: _Store, spec: ArraySpec, place: MemoryPlace, purpose: str) -> MemoryBlock:
+    def _block(self, nbytes: int, place: MemoryPlace, gpu: int) -> MemoryBlock:
+        # Said only where there are several: devices of other packages may have one GPU.
+        return self._device.allocate_block(nbytes, place, gpu=gpu) if gpu else self._device.allocate_block(nbytes, place)
+
+    def _last_block(self, store: _Store, spec: ArraySpec, place: MemoryPlace, purpose: str, gpu: int) -> MemoryBlock:
         """Allocate after everybody has let go of memory that can be made again."""
         self.reclaim()
         try:
-            return self._device.allocate_block(max(1, spec.nbytes), place)
+            return self._block(max(1, spec.nbytes), place, gpu)
         except OutOfMemoryError as error:
             counts = store.counts
             raise OutOfMemoryError(

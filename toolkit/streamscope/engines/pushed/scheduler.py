@@ -70,9 +70,11 @@ class Scheduler:
         self._enter(turn)
         return turn.done
 
-    def take_turn(self, reads: Sequence[VariableState], writes: Sequence[VariableState], start: Callable[[], None]) -> Latch:
+    def take_turn(
+        self, reads: Sequence[VariableState], writes: Sequence[VariableState], start: Callable[[], None], *, priority: int = 0
+    ) -> Latch:
         """Call ``start`` when it has its turn, which ends with that; the caller holds the lock and has put off Ctrl-C."""
-        turn = Turn(reads, writes, start, sequence=self._issuer.faults.number())
+        turn = Turn(reads, writes, start, sequence=self._issuer.faults.number(), priority=priority)
         self._enter(turn)
         return turn.done
 
@@ -253,7 +255,7 @@ class Scheduler:
         self.block_on(idle_again)
         failure: Exception | None = None
         try:
-            self.wait_for([lane.last for lane in self._issuer.lanes if lane.last is not None])
+            self.wait_for([lane.last for lane in self._issuer.lanes.values() if lane.last is not None])
         except Exception as error:  # noqa: BLE001 — raised below, with what else went wrong
             failure = error
         with self._issuer.lock:

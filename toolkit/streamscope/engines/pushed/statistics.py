@@ -26,7 +26,7 @@ class EngineStatistics:
     threads : int
         Worker threads.
     in_use_bytes, high_water_bytes : int
-        Device memory of variables and temporaries, and the most that was in use at a time.
+        Device memory of variables and temporaries, and the most that was in use at a time; the sum of all GPUs.
     cache_hits, cache_misses : int
         Device operations that were only launched, and those that were bound first.
     program_runs : int
@@ -58,10 +58,10 @@ def gathered(issuer: Issuer, scheduler: Scheduler, pusher: Pusher, catalogue: Ca
         memory = issuer.memory.statistics()
         return EngineStatistics(
             pushed=pusher.again + pusher.pushed,
-            stream_waits=sum(lane.waits for lane in issuer.lanes),
+            stream_waits=sum(lane.waits for lane in issuer.lanes.values()),
             host_waits=scheduler.host_waits,
-            events_created=sum(lane.events for lane in issuer.lanes),
-            events_recorded=sum(lane.position for lane in issuer.lanes),
+            events_created=sum(lane.events for lane in issuer.lanes.values()),
+            events_recorded=sum(lane.position for lane in issuer.lanes.values()),
             threads=sum(len(pool.threads) for pool in scheduler.pools),
             in_use_bytes=memory.in_use_bytes,
             high_water_bytes=memory.high_water_bytes,

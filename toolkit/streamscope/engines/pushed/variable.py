@@ -33,15 +33,17 @@ class VariableState(Accesses[EventStamp]):
     """The engine's state of a variable. Its `Accesses` are device operations."""
 
     __slots__ = (
-        "buffer", "deleted", "fault", "handle", "id", "name", "place", "reading", "spec", "version", "waiting", "writing", "written",
+        "buffer", "deleted", "fault", "gpu", "handle", "id", "name", "place", "reading", "spec", "version", "waiting", "writing", "written",
     )  # fmt: skip
 
-    def __init__(self, number: int, spec: ArraySpec, place: MemoryPlace, name: str) -> None:
+    def __init__(self, number: int, spec: ArraySpec, place: MemoryPlace, name: str, gpu: int = 0) -> None:
         super().__init__()
         self.id = number
         """Part of the keys of caches, so that they do not keep the variable alive."""
         self.spec = spec
         self.place = place
+        self.gpu = gpu
+        """Where it lies; 0 for host memory."""
         self.name = name
         self.buffer: Buffer | None = None
         """Its memory, from the first operation that writes it until it is deleted."""
@@ -70,7 +72,7 @@ class VariableState(Accesses[EventStamp]):
     def allocate(self, pool: MemoryPool, stream: Stream | None, writer: str) -> None:
         """Get memory, if there is none, for the first operation that writes the variable: its name, and its stream if not on the host."""
         if self.buffer is None:
-            self.buffer = pool.allocate(self.spec, self.place, stream, purpose=f"{self.name!r}, which {writer} writes,")
+            self.buffer = pool.allocate(self.spec, self.place, stream, purpose=f"{self.name!r}, which {writer} writes,", gpu=self.gpu)
 
     def fill(self, array: npt.NDArray[Any], device: Device, pool: MemoryPool) -> None:
         """Put values into a host variable that nothing has used yet."""
@@ -133,6 +135,9 @@ def passed_on(reads: Iterable[VariableState], writes: Iterable[VariableState], p
 
 
 # Turns.
+
+FIRST = 1 << 62
+"""Priority of deletions: of all that is ready they come first, so that others get the memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -248,6 +253,11 @@ class PushedVariable:
         return self._state.place
 
     @property
+    def gpu(self) -> int:
+        """The GPU whose memory it is, as `Engine` counts them; 0 for host memory."""
+        return self._state.gpu
+
+    @property
     def name(self) -> str:
         """Its name in errors."""
         return self._state.name
@@ -258,4 +268,5 @@ class PushedVariable:
         return self._state.version
 
     def __repr__(self) -> str:
-        return f"<{self.place.value} variable {self.name!r} {self.spec}, version {self.version}>"
+        where = f" on GPU {self.gpu}" if self.gpu else ""
+        return f"<{self.place.value} variable {self.name!r} {self.spec}{where}, version {self.version}>"

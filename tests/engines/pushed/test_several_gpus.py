@@ -1,0 +1,200 @@
+"""Operations over several GPUs: where they run, what they order, and what is refused."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.engines.pushed import several_gpus
+from tests.engines.pushed.several_gpus import Hosts, adversary
+
+import streamscope as ss
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines.pushed import issuing, lanes
+from streamscope.errors import DeviceError, ProgramError
+
+
+@pytest.fixture
+def host():
+    with ss.Engine("async", device="simulated", gpus=2) as engine:
+        yield engine
+
+
+def both(engine, values=(1.0, 2.0)):
+    return [engine.variable(np.full(4, value), gpu=gpu) for gpu, value in enumerate(values)]
+
+
+@pytest.mark.parametrize("name", ["sync", "async", "dual"])
+@settings(max_examples=40)
+@given(gpus=st.integers(1, 3), seed=st.integers(0, 10_000), bulk=st.integers(1, 4))
+def test_equal_to_serial_execution_against_an_adversary(name, gpus, seed, bulk):
+    chance = random.Random(seed)
+    with ss.Engine(name, device=SimulatedDevice(gpus=gpus, delays=adversary(seed)), streams=2) as engine:
+        serial = Hosts(engine, gpus)
+        with engine.bulk(bulk):
+            for _ in range(25):
+                serial.push(chance.choice(several_gpus.KINDS), chance, chance.choice([0, 0, 1]))
+        serial.check()
+
+
+def test_thousands_of_operations():
+    chance = random.Random(5)
+    with ss.Engine("dual", device="simulated", gpus=4) as engine:
+        serial = Hosts(engine, 4)
+        for _ in range(1500):
+            serial.push(chance.choice(several_gpus.KINDS), chance, chance.choice([0, 0, 0, 1]))
+        serial.check()
+
+
+def test_a_collective_has_one_turn_and_one_event_on_each_gpu(host):
+    u, v = both(host)
+    p, q = (host.variable(u.spec, gpu=gpu) for gpu in (0, 1))
+    before = host.statistics.events_recorded
+    host.push(ss.ops.all_reduce, reads=(u, v), writes=(p, q))
+    host.push(ss.ops.all_reduce, reads=(u, v), writes=(p, q))
+    assert host.statistics.events_recorded - before == 4
+    assert host.statistics.cache_hits == 1
+    np.testing.assert_array_equal([host.read(p), host.read(q)], np.full((2, 4), 3.0))
+    assert p.version == q.version == 2
+
+
+def test_the_other_collectives_take_what_they_take_in_programs(host):
+    u, v = both(host)
+    joined = [host.variable(ss.ArraySpec((8,), "float64"), gpu=gpu) for gpu in (0, 1)]
+    host.push(ss.ops.all_gather, reads=(u, v), writes=joined)
+    np.testing.assert_array_equal(host.read(joined[1]), [1.0] * 4 + [2.0] * 4)
+    host.push(ss.ops.reduce_scatter, reads=joined, writes=(u, v), op="max")
+    np.testing.assert_array_equal(host.read(v), [2.0] * 4)
+
+
+def test_lanes_are_made_for_a_gpu_when_it_is_first_used():
+    with ss.Engine("async", device="simulated", gpus=3) as engine:
+        engine.variable(ss.ArraySpec((4,), "float64"), gpu=2)
+        assert {lane.gpu for lane in engine._issuer.lanes.values()} == {0}
+        engine.variable(np.ones(4), gpu=2)
+        assert [lane.stream.name for lane in engine._issuer.lanes.values() if lane.gpu == 2] == [
+            "GPU 2 main", "GPU 2 priority", "GPU 2 copy in", "GPU 2 copy out", "GPU 2 comm", "GPU 2 peer copy", "GPU 2 priority peer copy",
+        ]  # fmt: skip
+
+
+def test_memory_is_handed_out_again_on_its_own_gpu_only(host):
+    _, y = both(host)
+    host.delete(y)
+    host.variable(np.ones(4))
+    z = host.variable(np.ones(4), gpu=1)
+    statistics = host._issuer.memory.statistics()
+    assert (statistics.allocations, statistics.reuses) == (3, 1)
+    np.testing.assert_array_equal(host.read(z), np.ones(4))
+
+
+def test_a_copy_of_priority_does_not_wait_behind_others():
+    device = SimulatedDevice(gpus=2, delays=lambda launch, stream: (500_000, 1) if launch.name == "sin" else (0, 1))
+    with ss.Engine("dual", device=device) as engine:
+        (x, late), (y, z) = ([engine.variable(np.ones(4), gpu=gpu) for _ in range(2)] for gpu in (0, 1))
+        engine.push(ss.ops.sin, reads=(late,), writes=(late,))
+        engine.push(ss.ops.to_gpu, reads=(late,), writes=(y,), gpu=1)
+        engine.push(ss.ops.to_gpu, reads=(x,), writes=(z,), gpu=1, priority=1)
+        engine.wait_to_read(z)
+        assert device.now_ns() < 400_000
+        engine.wait_to_read(y)
+        assert device.now_ns() > 500_000
+
+
+def test_what_is_refused(host):
+    x, y = both(host)
+    z = host.variable(x.spec)
+    host.push(ss.ops.add, reads=(x, y), writes=(z,))
+    with pytest.raises(ProgramError, match=r"lies on GPU 0, and .* on GPU 1 \(copy one of them first: ss.ops.to_gpu"):
+        host.wait_to_read(z)
+    with pytest.raises(ProgramError, match="makes its result on GPU 1, and 'variable 2' lies on GPU 0"):
+        host.push(ss.ops.relu, reads=(y,), writes=(z,))
+    with pytest.raises(ProgramError, match="works on GPUs 0 and 1"):
+        host.push(lambda x, y: (ss.ops.relu(x), ss.ops.relu(y)), reads=(x, y), writes=both(host))
+    with pytest.raises(ProgramError, match="applies collectives among other operations"):
+        host.push(lambda x, y: ss.ops.all_reduce([ss.ops.relu(x), y]), reads=(x, y), writes=both(host))
+    host.push(ss.ops.all_reduce, reads=(x, y), writes=(x, y))
+    with pytest.raises(ProgramError, match="cannot write over"):
+        host.wait_all()
+
+
+@pytest.mark.parametrize("gpu", [2, -1, True, "1"])
+def test_there_is_no_such_gpu(host, gpu):
+    with pytest.raises(ProgramError, match="no GPU of this engine, which has 2 GPUs"):
+        host.variable(np.ones(3), gpu=gpu)
+
+
+def test_host_memory_belongs_to_no_gpu(host):
+    with pytest.raises(ProgramError, match="gpu=1 and place='host'"):
+        host.variable(np.ones(3), gpu=1, place="host")
+
+
+class WithoutOneWait:
+    """Lets each wait of a stream happen but one, and counts them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, left_out: int | None) -> None:
+        self.waits = 0
+        fewest = lanes.fewest
+
+        def some(clock, stamps):
+            kept = []
+            for stamp in fewest(clock, stamps):
+                if self.waits != left_out:
+                    kept.append(stamp)
+                self.waits += 1
+            return kept
+
+        patch.setattr(lanes, "fewest", some)
+
+
+def _braid(engine):
+    """Strands on two GPUs that cross by copies and collectives."""
+    serial = Hosts(engine, 2)
+    engine.wait_all()
+    for turn in range(3):
+        serial.apply(ss.ops.to_gpu, [(0, 0)], [(1, 0)], lambda x: [x], gpu=1)
+        serial.apply(ss.ops.add, [(1, 0), (1, 1)], [(1, 1)], lambda x, y: [x + y])
+        serial.apply(ss.ops.to_gpu, [(1, 1)], [(0, 1)], lambda x: [x], gpu=0, priority=turn % 2)
+        serial.apply(ss.ops.multiply, [(0, 1), (0, 0)], [(0, 0)], lambda x, y: [x * y])
+        serial.apply(ss.ops.all_reduce, [(0, 0), (1, 0)], [(0, 2), (1, 2)], lambda x, y: [x + y] * 2)
+        serial.apply(ss.ops.add, [(0, 2), (0, 0)], [(0, 0)], lambda x, y: [x + y])
+        serial.apply(ss.ops.add, [(1, 2), (1, 0)], [(1, 0)], lambda x, y: [x + y])
+    engine.device.synchronize()
+    for key, variable in serial.variables.items():
+        np.testing.assert_array_equal(engine.device.read(variable._state.buffer), serial.values[key])
+
+
+def test_every_wait_of_a_stream_is_needed(monkeypatch):
+    with monkeypatch.context() as patch, ss.Engine("async", device="simulated", gpus=2) as engine:
+        counted = WithoutOneWait(patch, None)
+        _braid(engine)
+        names = [lane.stream.name for lane in engine._issuer.lanes.values() if lane.position]
+    assert counted.waits > 20
+    for left_out in range(counted.waits):
+        caught = False
+        for name in names:
+            late = SimulatedDevice(gpus=2, delays=lambda launch, stream, name=name: (500_000, 1) if stream == name else (0, 1))
+            with monkeypatch.context() as patch:
+                WithoutOneWait(patch, left_out)
+                try:
+                    _braid(ss.Engine("async", device=late))
+                except (AssertionError, DeviceError):
+                    caught = True
+                    break
+        assert caught, f"nobody notices that wait {left_out} is missing"
+
+
+def test_deletion_comes_first_of_what_is_ready(host, monkeypatch):
+    order, (x, y), h = [], both(host), host.variable(np.ones(4), place="host")
+    host.wait_all()
+    release, issue = host._lifetimes._release, issuing.Issuer.issue
+    monkeypatch.setattr(host._lifetimes, "_release", lambda state: (order.append(f"deletion of {state.name}"), release(state)))
+    monkeypatch.setattr(issuing.Issuer, "issue", lambda *of: (order.append(of[1].parts[0].name), issue(*of))[1])
+    host.push(lambda values: values, reads=(h,), writes=(h,))
+    host.push(ss.ops.to_device, reads=(h,), writes=(x,))
+    host.push(ss.ops.to_gpu, reads=(x,), writes=(y,), gpu=1, priority=5)
+    host.delete(h)
+    host.wait_all()
+    assert order[-3:] == ["to_device", f"deletion of {h.name}", "to_gpu"]
