@@ -17,7 +17,7 @@ from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.captures import CAPTURES, relaxed_captures
 from streamscope.devices.cuda.collectives import Collectives
 from streamscope.devices.cuda.gate import CudaGate, gate_word
-from streamscope.devices.cuda.gpus import BY_ADDRESS, check_gpus, current_gpu, linked, with_current
+from streamscope.devices.cuda.gpus import BY_ADDRESS, check_gpus, current_gpu, linked, named, with_current
 from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.graph_nodes import node_count
 from streamscope.devices.cuda.memory import CudaBlock, CudaBuffer, allocate_block, buffer_on
@@ -65,7 +65,7 @@ class CudaDevice:
         check_gpus(self.indices, there)
         self.gpus = len(self.indices)
         self._switches = there > 1
-        with cuda_errors(f"opening {_named(self.indices)}"):
+        with cuda_errors(f"opening {named(self.indices)}"):
             self._devices = tuple(map(lib.cupy.cuda.Device, self.indices))
             self._devices[0].use()
             self._properties: tuple[dict[str, Any], ...] = tuple(map(lib.runtime.getDeviceProperties, self.indices))
@@ -255,7 +255,7 @@ class CudaDevice:
             return 0
         index = int(self._runtime.pointerGetAttributes(address).device)
         if index not in self.indices:
-            raise DeviceError(f"an array lies on GPU {index}, and this device is {_named(self.indices)}", hint="copy it there first")
+            raise DeviceError(f"an array lies on GPU {index}, and this device is {named(self.indices)}", hint="copy it there first")
         return self.indices.index(index)
 
     def write(self, buffer: CudaBuffer, values: Array) -> None:
@@ -528,11 +528,6 @@ class CudaDevice:
 
 
 _NOTHING = nullcontext()
-
-
-def _named(indices: Sequence[int]) -> str:
-    """Name GPUs of the machine: ``GPU 1``, or ``GPUs 0 and 2``."""
-    return f"GPU{'s' if len(indices) > 1 else ''} {listed([str(index) for index in indices])}"
 
 
 def _check_alike(indices: Sequence[int], properties: Sequence[Mapping[str, Any]]) -> None:

@@ -31,14 +31,19 @@ def check_gpus(indices: Sequence[int], count: int) -> None:
     DeviceError
         It has not.
     """
-    missing = [str(index) for index in indices if not 0 <= index < count]
-    if missing:
-        wanted = len(indices)
-        simulated = f"device='simulated', gpus={wanted}" if wanted > 1 else "device='simulated'"
-        raise DeviceError(
-            f"there is no GPU {listed(missing)}: this machine has {counted(count, 'GPU')}, numbered from 0",
-            hint=f"ask for fewer, or simulate a host: {simulated}",
-        )
+    if all(0 <= index < count for index in indices):
+        return
+    wanted = len(indices)
+    simulated = f"device='simulated', gpus={wanted}" if wanted > 1 else "device='simulated'"
+    raise DeviceError(
+        f"{named(indices)} {'were' if wanted > 1 else 'was'} asked for, and this machine has {counted(count, 'GPU')}, numbered from 0",
+        hint=f"ask for fewer, or simulate a host: {simulated}",
+    )
+
+
+def named(indices: Sequence[int]) -> str:
+    """Name GPUs of the machine: ``GPU 1``, or ``GPUs 0 and 2``."""
+    return f"GPU{'s' if len(indices) > 1 else ''} {listed([str(index) for index in indices])}"
 
 
 def with_current(index: int, call: Callable[[], None]) -> Callable[[], None]:
