@@ -9,7 +9,9 @@ import pytest
 from tests.widgets.conftest import gpus_trace, until
 from tests.widgets.test_overlap_columns import column
 
+import streamscope as ss
 from streamscope.trace import Collectives
+from streamscope.words import time_text
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.report import report
 from streamscope_widgets.rows import places_of
@@ -34,6 +36,19 @@ def test_each_gpu_has_its_metrics_and_the_slowest_is_named():
     assert (last["words"], last["slowest"]) == (["busy 60 %", "exposed communication 10 %", "waiting 0 %"], SLOWEST)
     assert f"GPU 3 is the {SLOWEST}" in group["remarks"]
     assert [lane["gpu"] for lane in group["lanes"]][:4] == [-1, 0, 0, 0]
+
+
+def test_the_metrics_are_those_of_the_analysis():
+    trace = gpus_trace(3)
+    (group,), _ = header_of(trace)
+    for gpu in group["gpus"]:
+        own = trace.of_gpu(gpu["gpu"])
+        work = ss.analysis.work_split(own)
+        times_ns = (
+            ss.analysis.gpu_busy_ns(own.spans), work.compute_ns, work.exposed_communication_ns, work.hidden_communication_ns,
+            ss.analysis.collective_wait_ns(trace, gpu["gpu"]),
+        )  # fmt: skip
+        assert [value.partition(",")[0] for _, value in gpu["details"]] == [time_text(time_ns) for time_ns in times_ns]
 
 
 def test_without_collectives_the_slowest_is_the_one_that_computes_longest():

@@ -158,6 +158,8 @@ class Shown:
     spans: SpanTable
     activities: Sequence[tuple[GpuActivity, npt.NDArray[np.bool_] | None]] = ()
     """Activity of each GPU meanwhile, and, bool, which stretches of it stand for many."""
+    whole: Sequence[GpuActivity] = ()
+    """Activity of each GPU in all of the trace."""
     more: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """Further columns of the spans."""
     header: Mapping[str, Any] = field(default_factory=dict)
@@ -189,9 +191,11 @@ def first_spans(group: TimelineGroup, count: int) -> Shown:
         header = {"left_out": f"{total - count:,} of {total:,} spans left out", "shown_until_ns": int(spans.start_ns[count])}
         spans = spans.select(np.arange(count))
     places = places_of(spans, thin=thin)
-    activities = () if thin else tuple((found, None) for found in activities_of(group.trace, spans))
+    activities = () if thin else activities_of(group.trace, spans)
+    whole = activities if len(spans) == total or len(group.trace.gpus) < 2 else activities_of(group.trace, group.trace.spans)
     joint = {} if thin else {name: column[:count] for name, column in joint_columns(group.trace).items()}
-    return Shown(spans, activities, {"row": places.row, **joint}, {**header, **places.header()})
+    columns = {"row": places.row, **joint}
+    return Shown(spans, [(found, None) for found in activities], whole, columns, {**header, **places.header()})
 
 
 def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *, paths: bool = False) -> Payload:
@@ -223,7 +227,10 @@ def encode_shown(groups: Sequence[TimelineGroup], shown: Sequence[Shown], codes:
     devices = {group.trace.info.device.name for group in groups if nature_of(group.trace.info) != "predicted"}
     if len(devices) > 1:
         remarks = [f"{remark} on {group.trace.info.device.name}".strip() for remark, group in zip(remarks, groups, strict=True)]
-    words = [(GpuWords(0),) if isinstance(group, BlockGroup) else gpu_words(group.trace) for group in groups]
+    words = [
+        (GpuWords(0),) if isinstance(group, BlockGroup) else gpu_words(group.trace, each.whole)
+        for group, each in zip(groups, shown, strict=True)
+    ]
     gpus = fold(words, sum(_stream_rows(group, each) for group, each in zip(groups, shown, strict=True) if len(group.trace.gpus) > 1))
     headers = [_encode_group(*parts, codes, block) for parts in zip(groups, shown, remarks, gpus, strict=True)]
     return {

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.analysis import collective_times, gpu_busy_ns, span_ns, waited_for_ns, work_split
+from streamscope.analysis import collective_times, span_ns, waited_for_ns
 from streamscope.analysis.collectives import bus_factor
 from streamscope.arrays import IntArray
 from streamscope.trace import Trace
 from streamscope.words import binary_size, counted, percent, time_text
 from streamscope_widgets.columns import ColumnBlock
+from streamscope_widgets.gpu_activity import GpuActivity
 
 WORTH_MARKING = 0.02
 """A GPU that takes this share longer than the others, or makes them wait for this share of the run, is marked as the slowest."""
@@ -42,28 +43,32 @@ class GpuWords:
         return {**self.__dict__, "words": list(self.words), "details": [list(term) for term in self.details]}
 
 
-def gpu_words(trace: Trace) -> tuple[GpuWords, ...]:
-    """Return the words of each GPU of a trace; one without words where it has no two."""
+def gpu_words(trace: Trace, activities: Sequence[GpuActivity]) -> tuple[GpuWords, ...]:
+    """Return the words of each GPU of a trace; one without words where it has no two.
+
+    ``activities``: of each GPU, while all of the trace's spans run.
+    """
     if len(trace.gpus) < 2:
         return (GpuWords(trace.gpus[0] if trace.gpus else 0),)
-    run_ns = max(1, span_ns(trace.spans))
-    parts, slowest = collective_times(trace), _slowest(trace, run_ns)
+    run_ns, times = max(1, span_ns(trace.spans)), collective_times(trace)
+    slowest = _slowest(trace, activities, run_ns)
     found = []
-    for gpu in trace.gpus:
-        own = trace.of_gpu(gpu)
-        work, busy_ns = work_split(own), gpu_busy_ns(own.spans)
-        waiting_ns = int(parts.waiting_ns[parts.gpu == gpu].sum())
-        times = [("busy", busy_ns), ("exposed communication", work.exposed_communication_ns), ("waiting", waiting_ns)]
-        told = times if parts.known.any() else times[:2]
+    for gpu, activity in zip(trace.gpus, activities, strict=True):
+        # These are `gpu_busy_ns`, `exposed_communication_ns` and `hidden_communication_ns`: their unions are worked out already.
+        busy_ns, computing = activity.time_ns(activity.kernels > 0), activity.kernels > activity.collectives
+        communicating = activity.collectives + activity.peers > 0
+        exposed_ns, hidden_ns = activity.time_ns(communicating & ~computing), activity.time_ns(communicating & computing)
+        waiting_ns = int(times.waiting_ns[times.gpu == gpu].sum())
+        told = [("busy", busy_ns), ("exposed communication", exposed_ns), ("waiting", waiting_ns)]
         details = [
-            ("GPU busy", busy_ns), ("kernels that compute", work.compute_ns), ("exposed communication", work.exposed_communication_ns),
-            ("hidden communication", work.hidden_communication_ns), ("collectives wait for other GPUs", waiting_ns),
+            ("GPU busy", busy_ns), ("kernels that compute", activity.time_ns(computing)), ("exposed communication", exposed_ns),
+            ("hidden communication", hidden_ns), ("collectives wait for other GPUs", waiting_ns),
         ]  # fmt: skip
         found.append(
             GpuWords(
                 gpu,
                 f"GPU {gpu}",
-                tuple(f"{what} {percent(time_ns / run_ns)}" for what, time_ns in told),
+                tuple(f"{what} {percent(time_ns / run_ns)}" for what, time_ns in told[: 3 if times.known.any() else 2]),
                 slowest.get(gpu, ""),
                 tuple((what, f"{time_text(time_ns)}, {percent(time_ns / run_ns)}") for what, time_ns in details),
             )
@@ -90,7 +95,7 @@ def slowest_words(words: Sequence[GpuWords]) -> str:
     return next((f"GPU {each.gpu} is the {each.slowest}" for each in words if each.slowest), "")
 
 
-def _slowest(trace: Trace, run_ns: int) -> dict[int, str]:
+def _slowest(trace: Trace, activities: Sequence[GpuActivity], run_ns: int) -> dict[int, str]:
     """Return the slowest GPU and why it is: the one that others wait for in collectives; without collectives, the longest busy."""
     times = collective_times(trace)
     if times.known.any():
@@ -102,7 +107,7 @@ def _slowest(trace: Trace, run_ns: int) -> dict[int, str]:
         last = np.unique(times.last[times.known])
         begun = f"begins {(trace.spans.gpu[last] == trace.gpus[place]).sum()} of {counted(len(last), 'collective')} last"
         return {trace.gpus[place]: f"slowest: {begun}, the others wait {time_text(each_ns)} each"}
-    compute_ns = np.array([work_split(trace.of_gpu(gpu)).compute_ns for gpu in trace.gpus])
+    compute_ns = np.array([each.time_ns(each.kernels > each.collectives) for each in activities])
     place = int(compute_ns.argmax())
     others_ns = np.median(np.delete(compute_ns, place))
     if compute_ns[place] <= (1 + WORTH_MARKING) * others_ns:
@@ -112,15 +117,16 @@ def _slowest(trace: Trace, run_ns: int) -> dict[int, str]:
 
 def _bytes_per_s(trace: Trace, last: IntArray) -> IntArray:
     """Return the bus bandwidth of each part's collective, by the row of its part that began last; 0 where it is not known."""
-    found, spans, kinds = trace.collectives, trace.spans, trace.collectives.words("kind")
+    found, spans, known = trace.collectives, trace.spans, np.flatnonzero(last >= 0)
+    began, first, which = np.unique(last[known], return_index=True, return_inverse=True)
+    ranks, nbytes, end_ns = (np.zeros(len(began), np.int64) for _ in range(3))
+    for most, values in ((ranks, found.ranks), (nbytes, found.nbytes), (end_ns, spans.end_ns[found.span])):
+        np.maximum.at(most, which, values[known])
+    ranks = np.where(ranks > 0, ranks, np.bincount(which, minlength=len(began)))
+    words = (*found.texts, "")
+    factor = [bus_factor(words[kind], count) or 0.0 for kind, count in zip(found.kind[known[first]].tolist(), ranks.tolist(), strict=True)]
     speed = np.zeros(len(found), np.int64)
-    order = np.argsort(last, kind="stable")[(last < 0).sum() :]
-    for rows in np.split(order, np.flatnonzero(np.diff(last[order])) + 1) if len(order) else []:
-        ranks = int(found.ranks[rows[0]]) or len(np.unique(spans.gpu[found.span[rows]]))
-        factor = bus_factor(kinds[int(rows[0])], ranks)
-        took_ns = int(spans.end_ns[found.span[rows]].max() - spans.start_ns[last[rows[0]]])
-        if factor and took_ns > 0:
-            speed[rows] = int(found.nbytes[rows].max()) * factor / took_ns * 1e9
+    speed[known] = (nbytes * np.array(factor) * 1e9 / np.maximum(end_ns - spans.start_ns[began], 1))[which]
     return speed
 
 
@@ -130,30 +136,29 @@ def encode_collectives(trace: Trace, block: ColumnBlock) -> dict[str, Any]:
     if not len(found):
         return {}
     times = collective_times(trace)
-    terms: dict[tuple[tuple[str, str], ...], int] = {}
-    kind, op, communicator = map(found.words, ("kind", "op", "communicator"))
-    rows = zip(kind, op, found.nbytes.tolist(), communicator, found.ranks.tolist(), strict=True)
-    told = [terms.setdefault(_terms(*row), len(terms)) for row in rows]
+    columns = np.stack([found.kind, found.op, found.nbytes, found.communicator, found.ranks], axis=1)
+    alike, told = np.unique(columns, axis=0, return_inverse=True)
+    texts = (*found.texts, "")
     return {
         "collectives": {
             "count": len(found),
-            "words": [[list(term) for term in each] for each in terms],
+            "words": [_terms(texts[kind], texts[op], nbytes, texts[name], ranks) for kind, op, nbytes, name, ranks in alike.tolist()],
             "instance": block.add_codes(np.where(times.known, found.instance, -1)),
             "waiting": block.add(times.waiting_ns),
             "last": block.add(np.searchsorted(trace.gpus, trace.spans.gpu[times.last])),
             "bandwidth": block.add(_bytes_per_s(trace, times.last)),
-            "told": block.add(np.array(told)),
+            "told": block.add(told),
         }
     }
 
 
-def _terms(kind: str, op: str, nbytes: int, communicator: str, ranks: int) -> tuple[tuple[str, str], ...]:
+def _terms(kind: str, op: str, nbytes: int, communicator: str, ranks: int) -> list[list[str]]:
     """Return what a tooltip says of a collective, whichever part it is of."""
     terms = (
         ("collective", ", ".join(filter(None, (kind.replace("_", "-"), op)))), ("size", binary_size(nbytes) if nbytes else ""),
         ("communicator", ", ".join(filter(None, (communicator, counted(ranks, "GPU") if ranks else "")))),
     )  # fmt: skip
-    return tuple((term, value) for term, value in terms if value)
+    return [[term, value] for term, value in terms if value]
 
 
 def waiting_ns_of(trace: Trace) -> IntArray:

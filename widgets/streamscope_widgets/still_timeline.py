@@ -119,20 +119,21 @@ class _Part:
 
 def _parts(groups: Sequence[TimelineGroup], start_ns: float, scale: float, names: dict[str, int]) -> list[list[_Part]]:
     """Return the parts of each group."""
-    wide = [gpu_words(group.trace) if not isinstance(group, BlockGroup) and len(group.trace.gpus) > 1 else () for group in groups]
+    activities = [() if isinstance(group, BlockGroup) else activities_of(group.trace, group.trace.spans) for group in groups]
+    wide = [gpu_words(group.trace, own) if len(own) > 1 else () for group, own in zip(groups, activities, strict=True)]
     placed, found = (start_ns, scale, names), []
     lanes = [[_lanes_of_gpu(group, each, *placed) for each in words] for group, words in zip(groups, wide, strict=True)]
     words = fold(wide, sum(len(each) for group_lanes in lanes for each in group_lanes))
-    for group, gpus, group_lanes in zip(groups, words, lanes, strict=True):
+    for group, gpus, group_lanes, own in zip(groups, words, lanes, activities, strict=True):
         spans = group.trace.spans
         if isinstance(group, BlockGroup):
             found.append([_Part(*multiprocessor_lanes(spans, *placed))])
         elif gpus:
             host = _Part(lanes_of(spans.select(spans.gpu < 0), *placed))
-            each = zip(group_lanes, activities_of(group.trace, spans), gpus, strict=True)
+            each = zip(group_lanes, own, gpus, strict=True)
             found.append([host, *(_Part([] if gpu.folded else lane, ROW, activity, gpu) for lane, activity, gpu in each)])
         else:
-            found.append([_Part(lanes_of(spans, *placed), ROW, next(iter(activities_of(group.trace, spans)), None))])
+            found.append([_Part(lanes_of(spans, *placed), ROW, next(iter(own), None))])
     return found
 
 

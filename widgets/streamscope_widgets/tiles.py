@@ -123,8 +123,10 @@ class Part:
         more |= {} if hits is None else {"hits": found}
         more |= {name: np.where(crowd, -1 if name == "collective" else 0, column[span]) for name, column in self.joint.items()}
         stretches = (each.within(level, start_ns, end_ns, MOST_EXACT) for each in self.stretches)
-        activities = tuple((each.found, each.crowd) for each in stretches)
-        return Shown(table, activities, more, {"exact": exact}, waits=self._waits_among(span if exact else span[:0]))
+        activities = [(each.found, each.crowd) for each in stretches]
+        # Stretches that are merged take as long in sum, so those of the overview tell all of the trace.
+        whole = [found for found, _ in activities]
+        return Shown(table, activities, whole, more, {"exact": exact}, waits=self._waits_among(span if exact else span[:0]))
 
     def _waits_among(self, span: IntArray) -> tuple[IntArray, IntArray]:
         """Return the waits between some rows, as places among them."""

@@ -49,7 +49,7 @@ export function drawGpuHeads(ctx, scene, { index, sections }) {
     ctx.fillStyle = theme.grid;
     ctx.fillRect(0, g.px(top), g.right, Math.max(1, Math.round(g.dpr)));
     ctx.font = font(scene, 12, "600");
-    ctx.fillStyle = theme.ink;
+    ctx.fillStyle = slowest ? theme.path : theme.ink;
     ctx.fillText(name, g.px(INDENT), middle);
     if (slowest) {
       ctx.fillStyle = theme.path;
