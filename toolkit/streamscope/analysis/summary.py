@@ -443,9 +443,9 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     each = tuple(_of_gpu(trace, gpu, alone, patterns) for gpu in trace.gpus)
     if not each:
         return _of_gpu(trace, None, alone, patterns)
-    top = each[trace.gpus.index(busiest_gpu(trace.spans))]
     if len(each) == 1:
-        return replace(top, links=link_copies(trace))
+        return replace(each[0], links=link_copies(trace)) if len(trace.peers) else each[0]
+    top = each[trace.gpus.index(busiest_gpu(trace.spans))]
     return replace(top, info=trace.info, gpus=each, links=link_copies(trace), warnings=tuple(_all_warnings(top, each)))
 
 

@@ -179,8 +179,8 @@ def _origins(found: Activities, waits: EventWaits | None) -> Origins:
     waited = sum(number for code, number in zip(used.tolist(), count.tolist(), strict=True) if "StreamWaitEvent" in found.names[code])
     hidden = bool(found.is_kind([SpanKind.GRAPH_LAUNCH, SpanKind.GRAPH]).any())
     told = waits is not None and waited == len(waits) > 0
-    streams = len(np.unique(np.stack((found.gpu[device], found.place[device])), axis=1).T)
-    known = len(launch) > 0 and not hidden and (told or (not waited and streams <= 1))
+    one_stream = all(len(distinct(column[device])[0]) <= 1 for column in (found.gpu, found.place))
+    known = len(launch) > 0 and not hidden and (told or (not waited and one_stream))
     return Origins(row_waits=rows, complete=known)
 
 

@@ -257,7 +257,7 @@ def _is_mixed(found: Activities, owner: _Owner, calls: Activities) -> bool:
         return True
     launched = calls.rows(np.isin(calls.correlation, used))
     alone = launched.rows(~np.isin(launched.correlation, _called_twice(launched)))
-    parts = [len(np.unique(alone.correlation[alone.process == host])) for host in np.unique(alone.process)]
+    parts = [len(distinct(alone.correlation[alone.process == host])[0]) for host in distinct(alone.process)[0]]
     return sum(part > _SHARED * len(used) for part in parts) > 1
 
 

@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -241,17 +242,17 @@ class _Collected:
             columns["correlation"][columns["correlation"] == 0] = -1  # CUPTI counts from 1
         if device is not None:
             columns |= _on_device(timed, self._places)
-            columns["fact"] = self._facts_of(timed)
+            columns["fact"] = self._facts_of(timed, "from_gpu" if device == SpanKind.COPY else "collective")
             # Streams of two contexts may have one number.
             columns["place"] = self._streams.places(columns["place"], _contexts([event.args for event in timed]))
         self._parts.append(Activities(**columns))
 
-    def _facts_of(self, events: Sequence[Any]) -> npt.NDArray[np.int64]:
-        """Keep what some work says of other GPUs, and return its places; -1 for all other work."""
-        found = np.full(len(events), -1)
+    def _facts_of(self, events: Sequence[Any], argument: str) -> npt.NDArray[np.int64]:
+        """Keep what work with an argument says of other GPUs, and return its places; -1 for all other work."""
+        found, said = np.full(len(events), -1), attrgetter(argument)
         for at, event in enumerate(events):
             given = event.args
-            if given is not None and (given.collective is not None or given.from_gpu is not None):
+            if given is not None and said(given) is not None:
                 found[at] = len(self._facts)
                 self._facts.append(fact_of(given))
         return found

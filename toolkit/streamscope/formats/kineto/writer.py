@@ -21,6 +21,7 @@ import numpy.typing as npt
 from streamscope.arrays import IntArray
 from streamscope.files import suffix_of, written_whole
 from streamscope.trace.file_checks import plain
+from streamscope.trace.joins import distinct
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
@@ -161,7 +162,7 @@ def _names(trace: Trace, tracks: Sequence[Track], numbers: Sequence[int]) -> Ite
 def _spans(table: _Table) -> Iterator[str]:
     """Yield the events of all spans, some at a time."""
     spans, tid = table.spans, table.tid
-    heads, owns, form = _forms(spans)
+    heads, owns, form = _forms(table)
     graph = _graph_ids(spans)
     work = spans.is_kind(DEVICE_KINDS)
     replay = spans.kind == SpanKind.GRAPH
@@ -171,7 +172,6 @@ def _spans(table: _Table) -> Iterator[str]:
         rows = slice(first, first + _AT_ONCE)
         some = form[rows].tolist()
         columns = [
-            _argument("device", table.pid[rows], work[rows]),
             _argument("stream", tid[rows], work[rows]),
             _argument("correlation", spans.correlation[rows], ~replay[rows] & (spans.correlation[rows] >= 0)),
             _argument("graph id", graph[rows], graph[rows] > 0),
@@ -186,11 +186,10 @@ def _spans(table: _Table) -> Iterator[str]:
             [together.get(row, "") for row in range(first, first + len(some))] if together else None,
         ]
         rest = map("".join, zip(*(column for column in columns if column is not None), [""] * len(some), strict=True))
-        times = zip(table.pid[rows].tolist(), tid[rows].tolist(), _us(table.start_ns[rows]), _us(spans.duration_ns[rows]), strict=True)
+        times = zip(tid[rows].tolist(), _us(table.start_ns[rows]), _us(spans.duration_ns[rows]), strict=True)
         yield ",\n".join(
-            f'{heads[code]}, "pid": {process}, "tid": {thread}, "ts": {start}, "dur": {length}, "args": '
-            f"{{{(owns[code] + others).removeprefix(', ')}}}}}"
-            for code, (process, thread, start, length), others in zip(some, times, rest, strict=True)
+            f'{heads[code]}, "tid": {thread}, "ts": {start}, "dur": {length}, "args": {{{(owns[code] + others).removeprefix(", ")}}}}}'
+            for code, (thread, start, length), others in zip(some, times, rest, strict=True)
         )
 
 
@@ -235,32 +234,35 @@ def _us(times_ns: IntArray) -> list[str]:
     return [f"{us}.{ns:03}" for us, ns in zip(whole.tolist(), rest.tolist(), strict=True)]
 
 
-def _forms(spans: SpanTable) -> tuple[list[str], list[str], IntArray]:
+def _forms(table: _Table) -> tuple[list[str], list[str], IntArray]:
     """Return the distinct beginnings of events and of their arguments, and each span's index among them.
 
-    They follow from a span's kind, name and symbol, and for a launch from the kind of its work on the device.
+    They follow from a span's process, kind, name and symbol, and for a launch from the kind of its work on the device.
     """
+    spans, (pids, pid) = table.spans, distinct(table.pid)
     call, device = launched_by(spans)
     target = np.full(len(spans), OTHER, np.int64)
     target[call] = spans.kind[device]
     target[spans.kind != SpanKind.LAUNCH] = OTHER
     kinds, names = len(SpanKind), len(spans.names)
     key = ((spans.symbol.astype(np.int64) + 1) * (names or 1) + spans.name) * kinds + spans.kind
-    different, form = np.unique(key * (kinds + 1) + target + 1, return_inverse=True)
+    different, form = np.unique((key * (kinds + 1) + target + 1) * len(pids) + pid, return_inverse=True)
     heads, owns = [], []
     for code in different.tolist():
-        rest, aim = divmod(code, kinds + 1)
+        rest, process = divmod(code, len(pids))
+        rest, aim = divmod(rest, kinds + 1)
         rest, kind = divmod(rest, kinds)
         symbol, name = divmod(rest, names or 1)
-        head, own = _form(SpanKind(kind), spans.names[name], spans.names[symbol - 1] if symbol else None, aim - 1)
+        texts = spans.names[name], spans.names[symbol - 1] if symbol else None
+        head, own = _form(SpanKind(kind), *texts, aim - 1, int(pids[process]))
         heads.append(head)
         owns.append(own)
     return heads, owns, form
 
 
-def _form(kind: SpanKind, name: str, symbol: str | None, target: int) -> tuple[str, str]:
-    """Return how an event begins, and how its arguments begin, for spans of one kind, name and symbol."""
-    own: dict[str, Any] = {}
+def _form(kind: SpanKind, name: str, symbol: str | None, target: int, pid: int) -> tuple[str, str]:
+    """Return how an event begins, and how its arguments begin, for spans of one kind, name, symbol and process."""
+    own: dict[str, Any] = {"device": pid} if kind in DEVICE_KINDS else {}
     event = name
     if kind == SpanKind.KERNEL:
         event = name if symbol is None else symbol
@@ -273,7 +275,7 @@ def _form(kind: SpanKind, name: str, symbol: str | None, target: int) -> tuple[s
     category = CATEGORIES[kind]
     if category == _RUNTIME and re.match("cu[A-Z]", event):
         category = _DRIVER
-    return f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(event)}', json.dumps(own)[1:-1]
+    return f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(event)}, "pid": {pid}', json.dumps(own)[1:-1]
 
 
 def is_call(name: str) -> bool:
