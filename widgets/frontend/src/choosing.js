@@ -1,7 +1,7 @@
 // The selected operation: choosing it, stepping to its neighbours, bringing it into view.
 
 import { onAxis } from "./align.js";
-import { ofOperation } from "./grouping.js";
+import { ofOperation, partsOf } from "./grouping.js";
 import { firstOnDevice, highlightExtent, highlightOf, launchOf } from "./join.js";
 import { waitsOf } from "./waits.js";
 
@@ -105,7 +105,7 @@ export class Choosing {
   }
 
   /**
-   * The same operation under the next or previous engine that is shown.
+   * The next or previous part of a collective, or the same operation under the next or previous engine that is shown.
    *
    * @param {number} step
    */
@@ -113,6 +113,13 @@ export class Choosing {
     const { arrangement, selected, model } = this.timeline;
     if (!selected) return;
     const { shown } = arrangement;
+    const home = model.groups[selected.group];
+    const parts = [...partsOf(home, selected.span)].sort((a, b) => home.lane[a] - home.lane[b]);
+    const part = parts[parts.indexOf(selected.span) + step];
+    if (part !== undefined) {
+      this.selectAndReveal(selected.group, part);
+      return;
+    }
     for (let at = shown.indexOf(selected.group) + step; at >= 0 && at < shown.length; at += step) {
       const member = selected.members.find(({ group }) => group === shown[at]);
       if (!member) continue;

@@ -14,7 +14,7 @@ const KEY_WORDS = [
   ["move", "|A| and |D|, |←| and |→|; drag; |Shift| and the wheel"],
   ["zoom to a stretch", "|Ctrl| and drag, or the mode zoom"],
   ["show everything", "|0|, |Home|, a double click"],
-  ["select", "a click; |N| and |P| for the next and the previous operation; |↓| and |↑| for the same one under another engine"],
+  ["select", "a click; |N| and |P| for the next and the previous operation; |↓| and |↑| for the same one under another engine, or GPU"],
   ["zoom to the selection", "|F|; again: in all engines"],
   ["from a call to its kernel, and back", "|L|"],
   ["to what it waited for, and to what waited for it", "|[| and |]|"],

@@ -75,7 +75,8 @@ export function drawWait(ctx, scene, index, k) {
   const { geometry: g, model } = scene;
   const { waits, start, end } = model.groups[index];
   const [from, to] = [rowOf(scene, index, waits.earlier[k]), rowOf(scene, index, waits.later[k])];
-  if (!from || !to || from.row.lane.index === to.row.lane.index) return;
+  // Of a collapsed GPU all lanes are one row.
+  if (!from || !to || from.row.lane.index === to.row.lane.index || from.row.y === to.row.y) return;
   const down = to.row.y > from.row.y ? 1 : -1;
   const x0 = g.x(end[waits.earlier[k]]);
   const x1 = g.x(start[waits.later[k]]) + 2 * g.dpr;

@@ -5,6 +5,7 @@ import test from "node:test";
 
 import { Arrangement } from "../src/arrangement.js";
 import { rowOf } from "../src/arrows.js";
+import { Choosing } from "../src/choosing.js";
 import { describeSpan } from "../src/describe.js";
 import { drawPeerCopy, gpuName, gpuNames } from "../src/gpus.js";
 import { highlightOf } from "../src/join.js";
@@ -66,6 +67,18 @@ test("a part of a collective is marked with all others, and its tooltip tells wa
   assert.deepEqual(told(3), ["all-reduce, sum", "0.060 µs", "0.040 µs", "GPU 2", "2.0 GB/s"]);
   assert.deepEqual(told(5), ["all-reduce, sum"]);
   assert.deepEqual(describeSpan(model, model.groups[0], 6).rows.find(([term]) => term === "from, to"), ["from, to", "GPU 2, GPU 0"]);
+});
+
+test("the arrow keys go from part to part of a collective, by GPU, and then to the next engine", () => {
+  const model = twoGpus();
+  const seen = [];
+  const timeline = { model, arrangement: { shown: [0] }, selected: highlightOf(model, 0, 3) };
+  const choosing = Object.assign(new Choosing(timeline), { selectAndReveal: (group, span) => {
+    seen.push(span);
+    timeline.selected = highlightOf(model, group, span);
+  } });
+  for (const step of [1, 1, -1, -1]) choosing.acrossEngines(step);
+  assert.deepEqual(seen, [4, 3]);
 });
 
 test("waiting is hatched, transfer is not", () => {
