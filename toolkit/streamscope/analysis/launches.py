@@ -239,23 +239,21 @@ def incomplete_replays(spans: SpanTable) -> int:
     replay = np.unique(spans.correlation[rows], return_inverse=True)[1]
     node = np.unique(spans.graph_node[rows], return_inverse=True)[1]
     pairs = np.unique(np.stack([replay, node], axis=1), axis=0)
-    graph = _joined_by(pairs)
+    graph = _graphs(*pairs.T)
     of_node = np.unique(np.stack([graph[pairs[:, 0]], pairs[:, 1]], axis=1), axis=0)
-    in_all, in_replay = np.bincount(of_node[:, 0], minlength=len(graph)), np.bincount(pairs[:, 0])
+    in_all, in_replay = np.bincount(of_node[:, 0]), np.bincount(pairs[:, 0])
     return int((in_replay < in_all[graph]).sum())
 
 
-def _joined_by(pairs: IntArray) -> IntArray:
-    """Return of each replay the first one that it is joined with, by nodes that two have, and by others in between."""
-    (replay, node), before = pairs.T, None
-    graph = np.arange(replay.max() + 1)
-    while before is None or (graph != before).any():
-        before, first_with = graph, np.full(node.max() + 1, len(graph))
-        np.minimum.at(first_with, node, graph[replay])
-        graph = graph.copy()
-        np.minimum.at(graph, replay, first_with[node])
-        graph = graph[graph]  # So a chain takes as many steps as its length has digits.
-    return graph
+def _graphs(replay: IntArray, node: IntArray) -> IntArray:
+    """Return a number for the graph of each replay: replays are of one graph that have nodes in common, also by others in between."""
+    from scipy.sparse import coo_array  # takes long to import
+    from scipy.sparse.csgraph import connected_components
+
+    first_node = replay.max() + 1
+    size = first_node + node.max() + 1
+    joined = coo_array((np.ones(len(node), bool), (replay, first_node + node)), (size, size))
+    return np.asarray(connected_components(joined, directed=False)[1][:first_node], np.int64)
 
 
 def _kernels_and_nodes(spans: SpanTable) -> IntArray:

@@ -46,26 +46,16 @@ class OperationTable:
         """Engine that durations are compared with: one under which nothing runs beside anything, else the first; empty without engines."""
         return next((name for name in self.engines if name in ENGINES and ENGINES[name].waits), next(iter(self.engines), ""))
 
-    def slowdown(self, reference: str | None = None) -> FloatArray:
+    def slowdown(self) -> FloatArray:
         """Duration of each kernel or copy relative to the same one under a reference engine: the cost of its neighbours.
 
         Formula: duration / duration under the reference. Unit: ratio; 1 is unhindered, 1.4 means that it took 40 % longer while others
         ran beside it.
         Denominator: the duration under the reference engine. NaN where either is missing or the reference took no time.
 
-        Parameters
-        ----------
-        reference : str, optional
-            ``"sync"`` where it is there (nothing runs beside anything), else the first engine.
-
         Returns
         -------
         float64 array, rows x engines
-
-        Raises
-        ------
-        TraceError
-            The reference is not one of the engines.
 
         Examples
         --------
@@ -76,10 +66,7 @@ class OperationTable:
         array([[1., 1.],
                [1., 1.]])
         """
-        name = reference or self.reference
-        if name not in self.engines:
-            raise TraceError(f"engine {name!r} is not in this table", hint=f"it has {', '.join(self.engines) or 'no engines'}")
-        base_ns = self.duration_ns[:, [self.engines.index(name)]]
+        base_ns = self.duration_ns[:, [self.engines.index(self.reference)]]
         return np.divide(self.duration_ns, base_ns, out=np.full_like(self.duration_ns, np.nan), where=base_ns > 0)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -203,23 +203,12 @@ class _Parser:
             return _constant(token.text)
         if token.kind != "name":
             raise UnknownExpressionError(f"unexpected {token.text}")
-        if token.text == "sizeof":
-            return self._sizeof()
         if token.text in _TRUTH:
             return lambda values: _TRUTH[token.text]
         if token.text == "static_cast":
             self._take("<")
             return self._cast(self._type(">"), self._primary)
         return self._call(token) if self._peek() == "(" else self._value(token)
-
-    def _sizeof(self) -> _Evaluator:
-        if is_cast(self._tokens, self._next):
-            self._take()
-            self._type(")")
-        else:
-            self._unary()
-        self.unknown = self.unknown or "sizeof"
-        return _raising(UnknownExpressionError("sizeof"))
 
     def _value(self, name: Token) -> _Evaluator:
         if "::" in name.text or is_template(self._tokens, self._next):
