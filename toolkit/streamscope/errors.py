@@ -12,6 +12,7 @@
     ├── DeviceError           a device failed
     │   ├── NoDeviceError     the device that was asked for is not on this machine
     │   ├── HungError         a run does not end
+    │   ├── WaitTimeoutError  a wait took longer than its time-out
     │   └── OutOfMemoryError  device memory ran out
     ├── RecordingError        times could not be recorded
     ├── TraceError            a trace, or the file that holds one, is broken
@@ -127,6 +128,10 @@ class NoDeviceError(DeviceError):
 
 class HungError(DeviceError):
     """A run on the device does not end; the process cannot use the device any more."""
+
+
+class WaitTimeoutError(DeviceError):
+    """A wait took longer than the time-out that it was given; engine and device can be used on."""
 
 
 class OutOfMemoryError(DeviceError):

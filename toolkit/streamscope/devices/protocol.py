@@ -62,6 +62,9 @@ class Event(Protocol):
     def synchronize(self) -> None:
         """MemoryBlock the host until the latest record is done."""
 
+    def comes_within(self, timeout_s: float) -> bool:
+        """Block the host until the latest record is done, so many seconds at most; tell whether it is."""
+
     def done(self) -> bool:
         """Tell whether the latest record is done (true if never recorded)."""
 
@@ -251,6 +254,13 @@ class Device(Protocol):
 
         ``reads``, ``writes``: the buffers of each part. One that cannot run on this device is a `DeviceError`.
         """
+
+    def abort_collectives(self) -> None:
+        """End all collectives that are under way, whose results are undefined; those that follow are whole again."""
+
+    @property
+    def collective_aborts(self) -> int:
+        """How often collectives were aborted, by `abort_collectives`, by Ctrl-C in a wait, or by an error."""
 
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
         """Prepare a host function; each call of the result runs it on the calling thread, on the values in memory by then."""

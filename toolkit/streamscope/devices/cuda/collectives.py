@@ -6,6 +6,7 @@ wrong aborts the communicators. New ones are made for the next collective.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -52,7 +53,8 @@ class Collectives:
         self._made: dict[_Key, Communicators] = {}
         self._wanted: set[_Key] = set()
         self._lock = threading.RLock()
-        self._aborts = 0
+        self.aborts = 0
+        """How often collectives were aborted."""
         self._of_thread = threading.local()
         when_gone(self, partial(_leave, self._indices, self._made))
 
@@ -119,7 +121,7 @@ class Collectives:
             with self._lock:
                 groups = list(self._made.values())
                 self._made.clear()
-                self._aborts += 1
+                self.aborts += 1
             errors = []
             for group in groups:
                 try:
@@ -134,27 +136,32 @@ class Collectives:
 
         Ctrl-C and errors abort the collectives.
         """
-        if not self._made:
-            return False
-        aborts = self._aborts
-        try:
-            status = self._looking(query)
-        except BaseException:
-            self.abort()
-            limit_s = time.monotonic() + _END_S
-            while query() == NOT_READY and time.monotonic() < limit_s:
-                time.sleep(_NAP_S)
-            raise
-        if status != SUCCESS:
-            raise libraries().runtime.CUDARuntimeError(status)
-        if self._aborts != aborts:
-            raise DeviceError("the collectives were aborted while they were waited for", hint="run it again")
-        return True
+        return bool(self._made) and self.comes_within(query, math.inf)
 
-    def _looking(self, query: Callable[[], int]) -> int:
+    def comes_within(self, query: Callable[[], int], timeout_s: float) -> bool:
+        """Block the host as `wait` does, so many seconds at most; tell whether the work is done. Time that is over aborts nothing."""
+        aborts = self.aborts
+        try:
+            status = self._looking(query, timeout_s)
+        except BaseException:
+            if self._made:
+                self.abort()
+                limit_s = time.monotonic() + _END_S
+                while query() == NOT_READY and time.monotonic() < limit_s:
+                    time.sleep(_NAP_S)
+            raise
+        if status not in (SUCCESS, NOT_READY):
+            raise libraries().runtime.CUDARuntimeError(status)
+        if self.aborts != aborts:
+            raise DeviceError("the collectives were aborted while they were waited for", hint="run it again")
+        return bool(status == SUCCESS)
+
+    def _looking(self, query: Callable[[], int], timeout_s: float) -> int:
         begin_s = time.monotonic()
         while (status := query()) == NOT_READY:
             so_far_s = time.monotonic() - begin_s
+            if so_far_s >= timeout_s:
+                break
             if so_far_s < _SPIN_S:
                 continue  # The query lets other threads run; a sleep, even of nothing, takes 30 to 60 µs.
             time.sleep(min(so_far_s / 100, _NAP_S))

@@ -330,6 +330,11 @@ class CudaDevice:
         """
         self.collectives.abort()
 
+    @property
+    def collective_aborts(self) -> int:
+        """How often collectives were aborted."""
+        return self.collectives.aborts
+
     def _bind_copy(self, launch: Launch, source: CudaBuffer, target: CudaBuffer, stream: CudaStream) -> _Call:
         kind = _COPIES[launch.kind]
         copy = self._runtime.memcpyAsync

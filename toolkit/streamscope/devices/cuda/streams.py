@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from streamscope.devices.cuda.collectives import Collectives
     from streamscope.devices.cuda.device import CudaDevice
 
+_NAP_S = 0.001
+"""How long a wait with a time-out sleeps at most between two looks: a hundredth of its time so far."""
 _EXTERNAL = 1
 """CU_EVENT_RECORD_EXTERNAL: inside a capture, make an event-record node."""
 
@@ -58,6 +61,16 @@ class CudaEvent:
         with cuda_errors("waiting for an event"):
             libraries().runtime.eventSynchronize(self.pointer)
 
+    def comes_within(self, timeout_s: float) -> bool:
+        """Block the host until the latest record is done, so many seconds at most; tell whether it is."""
+        begin_s = time.monotonic()
+        while not event_done(self.pointer):
+            so_far_s = time.monotonic() - begin_s
+            if so_far_s >= timeout_s:
+                return False
+            time.sleep(min(so_far_s / 100, _NAP_S))
+        return True
+
     def done(self) -> bool:
         """Tell whether the latest record is done."""
         return event_done(self.pointer)
@@ -75,6 +88,11 @@ class EventOfHost(CudaEvent):
         with cuda_errors("waiting for an event"):
             if not self._collectives.wait(partial(libraries().runtime.eventQuery, self.pointer)):
                 libraries().runtime.eventSynchronize(self.pointer)
+
+    def comes_within(self, timeout_s: float) -> bool:
+        """Block the host until the latest record is done, so many seconds at most; tell whether it is. Ctrl-C aborts the collectives."""
+        with cuda_errors("waiting for an event"):
+            return self._collectives.comes_within(partial(libraries().runtime.eventQuery, self.pointer), timeout_s)
 
 
 def event_done(pointer: int) -> bool:

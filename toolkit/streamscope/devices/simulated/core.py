@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
@@ -94,10 +95,10 @@ class Timeline:
             self._step()
         self.now_ns = max(self.now_ns, time_ns)
 
-    def run_until(self, condition: Callable[[], bool]) -> bool:
-        """Run due actions until a condition holds; False if it still does not when nothing is left."""
+    def run_until(self, condition: Callable[[], bool], limit_ns: float = math.inf) -> bool:
+        """Run actions that are due by a limit until a condition holds; False if it still does not when none is left."""
         while not condition():
-            if not self._due:
+            if not self._due or self._due[0][0] > limit_ns:
                 return False
             self._step()
         return True
@@ -167,6 +168,23 @@ class Core:
                 "for a part that does not begin",
                 hint=f"open the gate first, and put at most {self.model.queue_depth} items on a held stream",
             )
+
+    def block_within(self, moment: Moment | None, timeout_ns: float, what: str) -> bool:
+        """Block the host until a moment has come, so long at most; tell whether it has. Failures are raised as by `synchronize`."""
+        self.forbid_in_capture(what)
+        self.catch_up()
+        if moment is not None and not moment.has_come():
+            limit_ns = self.host_ns + timeout_ns
+            with self.lock, deferred() as interrupts:
+                self.timeline.run_until(lambda: moment.has_come() or interrupts.due or self._watch.stop is not None, limit_ns)
+                waited_in_vain = not (moment.has_come() or interrupts.due or self._watch.stop is not None)
+                self.host_ns = max(self.host_ns, limit_ns if waited_in_vain else self.timeline.now_ns)
+            self._raise_stop()
+            if waited_in_vain:
+                return False
+        self.spend(self.model.synchronize_return_ns)
+        self.raise_fault()
+        return True
 
     @contextmanager
     def watched(self, each: Callable[[Launch], None]) -> Iterator[None]:

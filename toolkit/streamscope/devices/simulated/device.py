@@ -78,6 +78,9 @@ class SimulatedDevice:
         self.lock = self._core.lock
         tell_children(self)
         self._memories = [Memory(self.model) for _ in range(self.gpus)]
+        self.collective_aborts = 0
+        """How often collectives were aborted."""
+        self._collectives: WeakSet[BoundCollective] = WeakSet()
         self._streams: WeakSet[SimulatedStream] = WeakSet()  # One with work on it stays: what is due next there holds it.
 
     def _leave_behind(self) -> None:
@@ -258,6 +261,8 @@ class SimulatedDevice:
         """Prepare a collective; each call of the result puts all its parts on their streams."""
         own = [self._core.own(SimulatedStream, stream) for stream in streams]
         joined = BoundCollective(self._core, self.estimate_ns(parts[0]), len(parts))
+        with self.lock:
+            self._collectives.add(joined)
         works = [
             BoundLaunch(
                 self._executions[stream.gpu],
@@ -279,6 +284,14 @@ class SimulatedDevice:
                     stream.launch(work, call_ns)
 
         return run
+
+    def abort_collectives(self) -> None:
+        """End all collectives that are under way, which leave poison; those that have not begun on any GPU are as they were."""
+        with self.lock, deferred():
+            self._core.catch_up()
+            self.collective_aborts += 1
+            for each in list(self._collectives):
+                each.abort()
 
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
         """Prepare a host function: it reads memory when it is called, and has written after ``duration_ns``."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamscope.arrays import Array
 from streamscope.devices.log import LogRecord
-from streamscope.devices.simulated.core import Action, Core
+from streamscope.devices.simulated.core import Action, Appointment, Core
 from streamscope.devices.simulated.execution import Part
 from streamscope.devices.simulated.memory import poison_of
 from streamscope.errors import OutOfMemoryError
@@ -66,6 +66,10 @@ class Meeting:
     """
 
     parts: dict[int, Part] = field(default_factory=dict)
+    aborted: bool = False
+    """Its parts end as they begin, and leave poison."""
+    end: Appointment | None = None
+    """When the transfer is to end, once all have begun."""
 
 
 class BoundCollective:
@@ -85,11 +89,33 @@ class BoundCollective:
             meeting = Meeting()
             self._meetings.append(meeting)
         meeting.parts[number] = part
-        if len(meeting.parts) == self.count:
+        if meeting.aborted:
+            if len(meeting.parts) == self.count:
+                self._meetings.remove(meeting)
+            self.core.timeline.at(self.core.timeline.now_ns, lambda: self._break_off(part))
+        elif len(meeting.parts) == self.count:
             timeline = self.core.timeline
             self.core.note(part.work.launch)
             stretch = max(each.stretch for each in meeting.parts.values())
-            timeline.at(timeline.now_ns + self.duration_ns * stretch, lambda: self._end(meeting))
+            meeting.end = timeline.at(timeline.now_ns + self.duration_ns * stretch, lambda: self._end(meeting))
+
+    def abort(self) -> None:
+        """End the runs that are under way now, and parts of theirs that come later as they begin."""
+        for meeting in [each for each in self._meetings if not each.aborted]:
+            meeting.aborted = True
+            if meeting.end is not None:
+                meeting.end.cancel()
+            if len(meeting.parts) == self.count:
+                self._meetings.remove(meeting)
+            for part in list(meeting.parts.values()):
+                self._break_off(part)
+
+    def _break_off(self, part: Part) -> None:
+        for target in part.work.writes:
+            target.poison()
+        part.work.let_go()
+        part.kernel.end()
+        part.finished()
 
     def _end(self, meeting: Meeting) -> None:
         self._meetings.remove(meeting)

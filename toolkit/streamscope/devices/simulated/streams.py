@@ -181,6 +181,11 @@ class SimulatedEvent:
         self._refuse_captured()
         self.core.synchronize([self.latest], "waiting for an event")
 
+    def comes_within(self, timeout_s: float) -> bool:
+        """Block the host until the latest record is done, so many virtual seconds at most; tell whether it is."""
+        self._refuse_captured()
+        return self.core.block_within(self.latest, timeout_s * 1e9, "waiting for an event")
+
     def done(self) -> bool:
         """Tell whether the latest record is done (true if never recorded)."""
         self._refuse_captured()

@@ -33,6 +33,13 @@ def checked_count(argument: str, count: object, hint: str) -> int:
     return count
 
 
+def checked_timeout(timeout: object) -> float | None:
+    """Return a wait's time-out in seconds; None: it has none."""
+    if timeout is None or (isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0):
+        return timeout
+    raise EngineError(f"timeout={shown(timeout)} is no number of seconds above 0", hint="leave it out to wait as long as it takes")
+
+
 def checked_workers(workers: object, priority_workers: object) -> None:
     """Check the numbers of threads, as `checked_count` does."""
     for argument, count in (("workers", workers), ("priority_workers", priority_workers)):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamscope.engines.pushed.catalogue import Catalogue
     from streamscope.engines.pushed.issuing import Issuer
     from streamscope.engines.pushed.pushing import Pusher
-    from streamscope.engines.pushed.scheduler import Scheduler
+    from streamscope.engines.pushed.scheduler import Scheduler, TimeLimit
 
 
 _NUMBERS = count()
@@ -41,6 +41,7 @@ class Lifetimes:
         self._scheduler = scheduler
         self._catalogue = catalogue
         self._unnamed = count()
+        issuer.live = self.live
 
     def new(self, spec: ArraySpec, place: MemoryPlace, name: str | None, gpu: int = 0) -> PushedVariable:
         """Make a variable; it gets memory when it is first written."""
@@ -121,27 +122,27 @@ class Contents:
             self._pusher.push(None, to_device, (staging,), (variable,), 0, title, {})
             self._pusher.flush()  # Where nothing else waits, the staging memory goes back now, behind the copy.
 
-    def read(self, variable: PushedVariable) -> Array:
+    def read(self, variable: PushedVariable, limit: TimeLimit | None) -> Array:
         """Return a copy of the values of a variable."""
         self._scheduler.forbid_inside()
         state = self._pusher.state_of(variable)
         title = f"read {state.name}"
         if state.place is MemoryPlace.HOST:
-            return self._read_host(variable, state, title)
+            return self._read_host(state, title, limit)
         staging = self._staging(state)
         self._pusher.push(None, to_host, (variable,), (staging,), 0, title, {})
         self._pusher.flush()
         copied = self._pusher.state_of(staging)
         # No lock is held while the host waits: others go on pushing.
-        self._scheduler.wait(copied, write=False)
+        self._scheduler.wait(copied, write=False, limit=limit)
         with self._issuer.lock:
             return self._issuer.device.read(copied.memory())
 
-    def wait(self, variable: PushedVariable, *, write: bool) -> None:
+    def wait(self, variable: PushedVariable, *, write: bool, limit: TimeLimit | None) -> None:
         """Block the host until a variable can be read, or written, by anybody."""
         state = self._pusher.state_of(variable)
         self._pusher.flush()
-        self._scheduler.wait(state, write=write)
+        self._scheduler.wait(state, write=write, limit=limit)
 
     def delete(self, variable: PushedVariable) -> None:
         """Delete a variable after all that was pushed before."""
@@ -150,7 +151,7 @@ class Contents:
         with self._issuer.lock, deferred():
             self._lifetimes.delete(state)
 
-    def _read_host(self, variable: PushedVariable, state: VariableState, title: str) -> Array:
+    def _read_host(self, state: VariableState, title: str, limit: TimeLimit | None) -> Array:
         copies: list[Array] = []
 
         def copy(values: Array) -> None:
@@ -158,10 +159,11 @@ class Contents:
 
         if not state.written:
             raise ProgramError(f"{state.name!r} is read, and nothing has written it", hint="write it first, or make it of values")
-        self._scheduler.block_on(self._pusher.push_host(HostFunction(title, user_line(), copy, (state,), (), duration_ns=0.0)))
+        done = self._pusher.push_host(HostFunction(title, user_line(), copy, (state,), (), duration_ns=0.0))
+        self._scheduler.block_on(done, title, limit)
         if not copies:
             # It was skipped, or it failed itself.
-            self._scheduler.wait(state, write=False)
+            self._scheduler.wait(state, write=False, limit=limit)
             raise ProgramError(
                 f"{state.name!r} could not be read", hint="wait_all() raises the reason, unless another thread's wait already has"
             )

@@ -21,6 +21,7 @@ from streamscope.engines.pushed.arguments import (
     checked_gpu,
     checked_name,
     checked_place,
+    checked_timeout,
     checked_workers,
     chosen_engine,
     listed,
@@ -30,7 +31,7 @@ from streamscope.engines.pushed.contents import Contents, Lifetimes
 from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.programs import PreparedPrograms
 from streamscope.engines.pushed.pushing import Pusher
-from streamscope.engines.pushed.scheduler import Scheduler
+from streamscope.engines.pushed.scheduler import Scheduler, TimeLimit
 from streamscope.engines.pushed.statistics import EngineStatistics, gathered
 from streamscope.engines.pushed.templates import typed
 from streamscope.engines.pushed.variable import PushedVariable
@@ -292,18 +293,26 @@ class Engine:
         self._enter()
         self._contents.write(variable, values)
 
-    def read(self, variable: PushedVariable) -> Array:
+    def read(self, variable: PushedVariable, *, timeout: float | None = None) -> Array:
         """Return a copy of a variable's values, as all that was pushed before leaves them.
+
+        Parameters
+        ----------
+        variable : PushedVariable
+        timeout : float, optional
+            As in `wait_all`.
 
         Raises
         ------
+        WaitTimeoutError
+            It took longer.
         StreamscopeError
             The operation that made the values failed, or one before it.
         ProgramError
             The variable cannot be used, or nothing has written it.
         """
         self._enter()
-        return self._contents.read(variable)
+        return self._contents.read(variable, self._limit(timeout))
 
     def delete(self, variable: PushedVariable) -> None:
         """Delete a variable after all that was pushed before; its memory is then free for others.
@@ -316,33 +325,58 @@ class Engine:
         self._enter()
         self._contents.delete(variable)
 
-    def wait_to_read(self, variable: PushedVariable) -> None:
+    def wait_to_read(self, variable: PushedVariable, *, timeout: float | None = None) -> None:
         """Block the host until all operations pushed before that write a variable are done, on the device too.
 
+        Parameters
+        ----------
+        variable : PushedVariable
+        timeout : float, optional
+            As in `wait_all`.
+
         Raises
         ------
+        WaitTimeoutError
+            It took longer.
         StreamscopeError
             The operation that made its values failed, or one before it.
         """
         self._enter()
-        self._contents.wait(variable, write=False)
+        self._contents.wait(variable, write=False, limit=self._limit(timeout))
 
-    def wait_to_write(self, variable: PushedVariable) -> None:
+    def wait_to_write(self, variable: PushedVariable, *, timeout: float | None = None) -> None:
         """Block the host until all operations pushed before that use a variable are done, on the device too.
 
+        Parameters
+        ----------
+        variable : PushedVariable
+        timeout : float, optional
+            As in `wait_all`.
+
         Raises
         ------
+        WaitTimeoutError
+            It took longer.
         StreamscopeError
             The operation that made its values failed, or one before it.
         """
         self._enter()
-        self._contents.wait(variable, write=True)
+        self._contents.wait(variable, write=True, limit=self._limit(timeout))
 
-    def wait_all(self) -> None:
+    def wait_all(self, *, timeout: float | None = None) -> None:
         """Block the host until all that was pushed is done, on the device too.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            The most seconds that it may take: the device's clock counts for the device, which is virtual on the simulated one, and the
+            machine's for host functions. Where that is over, collectives that are under way are aborted. Their results, and whatever was
+            pushed behind them, carry that as a fault. Everything else goes on, and the engine can be used on.
 
         Raises
         ------
+        WaitTimeoutError
+            It took longer.
         StreamscopeError
             An operation failed, and no wait has raised it. The first is raised, with notes of the others.
 
@@ -355,10 +389,19 @@ class Engine:
         Traceback (most recent call last):
             ...
         streamscope.errors.EngineError: sixth (pushed at ...) failed: IndexError: index 5 is out of bounds for axis 0 with size 3
+
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     x = engine.variable(np.arange(3.0))
+        ...     engine.push(ss.ops.sin, reads=(x,), writes=(x,))
+        ...     engine.wait_all(timeout=1e-6)
+        Traceback (most recent call last):
+            ...
+        streamscope.errors.WaitTimeoutError: waiting for all that was pushed took longer than 1.0 µs (wait longer, or ...)
         """
         self._enter()
+        limit = self._limit(timeout)
         self._pusher.flush()
-        self._scheduler.wait_all()
+        self._scheduler.wait_all(limit)
 
     def bulk(self, size: int = 16) -> AbstractContextManager[None]:
         """Issue neighbouring device operations that the calling thread pushes in the block as one: one set of waits, one event.
@@ -467,6 +510,9 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<engine {self._name!r} on {self._device.info.name}{', closed' if self._pusher.closed else ''}>"
+
+    def _limit(self, timeout: float | None) -> TimeLimit | None:
+        return self._scheduler.limit(checked_timeout(timeout))
 
     def _enter(self) -> None:
         self._pusher.check_open()

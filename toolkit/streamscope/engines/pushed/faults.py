@@ -26,6 +26,8 @@ class Fault:
     """The operation's number, see `FaultLog.number`; None until the fault is kept."""
     raised: int | None = None
     """The number of the wait that has raised it."""
+    lost: bool = False
+    """It is of a collective that was aborted after it was issued."""
     interrupted: bool = field(default=False, init=False)
     """Whether the cause came from outside the operation."""
 

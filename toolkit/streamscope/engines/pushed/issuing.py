@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from streamscope.engines.pushed.faults import Fault, FaultLog
 from streamscope.engines.pushed.lanes import EventStamp, Lane, LanesOfGpu, earliest, expect, made_lanes
 from streamscope.engines.pushed.memory_pool import MemoryPool
 from streamscope.engines.pushed.variable import VariableState, passed_on, spoiled, written
-from streamscope.errors import EngineError
+from streamscope.errors import DeviceError, EngineError
 from streamscope.interrupts import deferred, is_interruption
 from streamscope.order.clocks import Clock, merged
 from streamscope.order.hazards import note, unordered
@@ -36,6 +38,8 @@ class Issuer:
         """The device's. Guards the engine, and the order of calls on streams; engines on one device share it."""
         self.memory = MemoryPool(device)
         self.faults = FaultLog()
+        self.live: Mapping[int, VariableState] = {}
+        """The engine's variables."""
         self.torn = False
         """An operation was interrupted while it was issued, and the device has not been waited for since."""
         self.gpus: int = getattr(device, "gpus", 1)
@@ -48,6 +52,8 @@ class Issuer:
         self.known: Clock = first.copy_in.clock
         """For each lane, the position up to which the host knows its items to be done."""
         self._synchronous = synchronous
+        self._collectives: deque[_Collective] = deque()
+        self._aborts = self._aborts_now()
         self._issuing = False
         self._broken: tuple[Application, str | None, int | None, BaseException] | None = None
 
@@ -108,7 +114,7 @@ class Issuer:
                     continue
                 written(part.writes)
             if application.members:
-                self._record_together(application)
+                self._record_together(application, where)
             elif application.launches:
                 stamp = lane.record()
                 # After the record: whoever finds this stamp on a variable may wait for its event.
@@ -155,6 +161,35 @@ class Issuer:
         if self.torn:
             self.mend()
 
+    # Collectives that are aborted.
+
+    def abort_collectives(self) -> bool:
+        """Abort the collectives that are under way, if there are any; tell whether there were. The caller need not hold the lock."""
+        # All are asked: those that have ended keep their results.
+        under_way = [each for each in list(self._collectives) if not each.has_ended()]
+        if under_way:
+            self.device.abort_collectives()
+        return bool(under_way)
+
+    def note_aborts(self) -> None:
+        """Keep a fault on what comes from collectives that anybody has aborted: their results, and all that was issued behind them."""
+        aborts = self._aborts_now()
+        if aborts == self._aborts:
+            return
+        lost, self._collectives = [each for each in self._collectives if not each.ended], deque()
+        self._aborts = aborts
+        why = "it was aborted before it had ended"
+        faults = [(each, Fault(each.name, each.where, DeviceError(why, hint="push it again"), lost=True)) for each in lost]
+        for _, fault in faults:
+            self.faults.add(fault)
+        for state in self.live.values():
+            behind = [fault for each, fault in faults if state.writer is not None and each.is_before(state.writer)]
+            if behind:
+                spoiled((state,), behind[0])
+
+    def _aborts_now(self) -> int:
+        return self.device.collective_aborts if self.gpus > 1 else 0
+
     def let_finish(self) -> None:
         """Let the device finish the streams, before memory goes to others."""
         self.device.let_finish([lane.stream for lane in self.lanes.values()])
@@ -165,13 +200,17 @@ class Issuer:
         expect(lane, application.estimate_ns, now_ns)
         return lane
 
-    def _record_together(self, application: Application) -> None:
+    def _record_together(self, application: Application, where: str | None) -> None:
         """Record an event behind collectives on each of their GPUs."""
         stamps = []
         for lane, reads, writes in application.members:
             stamp = lane.record()
             note(lane.index, stamp, reads, writes)
             stamps.append(stamp)
+        self.note_aborts()
+        while self._collectives and self._collectives[0].has_ended():
+            self._collectives.popleft()
+        self._collectives.append(_Collective(stamps, application.parts[0].name, where or application.lines[0] or user_line()))
         if self._synchronous:
             for stamp in stamps:
                 self.lanes[stamp.lane].stream.synchronize()
@@ -180,6 +219,27 @@ class Issuer:
     def _bound(self, part: Part, application: Application, lane: Lane) -> tuple[Call, ...]:
         with deferred():
             return part.bind(self.device, self.memory, application.lanes or (lane,))
+
+
+@dataclass(slots=True, eq=False)
+class _Collective:
+    """A collective that was issued, for when it is aborted."""
+
+    stamps: Sequence[EventStamp]
+    """On each of its GPUs."""
+    name: str
+    where: str
+    ended: bool = False
+
+    def has_ended(self) -> bool:
+        """Ask the device whether it has ended on all GPUs."""
+        self.ended = self.ended or all(stamp.event.done() for stamp in self.stamps)
+        return self.ended
+
+    def is_before(self, stamp: EventStamp) -> bool:
+        """Tell whether an operation comes behind it, by the clocks: it may use its results."""
+        known = stamp.known
+        return any(known[each.lane] >= each.position for each in self.stamps)
 
 
 def _wait_together(application: Application) -> None:

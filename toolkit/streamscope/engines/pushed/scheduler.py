@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,14 +17,34 @@ from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.lanes import EventStamp
 from streamscope.engines.pushed.variable import Turn, VariableState, enter, idle, leave, passed_on, written_by_host
 from streamscope.engines.pushed.workers import Latch, Workers
-from streamscope.errors import EngineError, OutOfMemoryError
+from streamscope.errors import EngineError, OutOfMemoryError, WaitTimeoutError
 from streamscope.interrupts import deferred, is_interruption
 from streamscope.order.clocks import fewest
 from streamscope.order.hazards import hazards
 from streamscope.program.user_line import user_line
+from streamscope.words import time_text
 
 _HostRun = Callable[[], "tuple[list[_HostRun], BaseException | None]"]
 """Runs a host operation; returns those that the calling thread has to run next, and an interruption that came meanwhile."""
+
+
+class TimeLimit:
+    """The end of a wait's patience: on the device's clock for the device, on the machine's for host functions."""
+
+    def __init__(self, timeout_s: float, now_ns: Callable[[], int]) -> None:
+        self.timeout_s = timeout_s
+        self._now_ns = now_ns
+        self._begin_ns, self._begin_s = now_ns(), time.monotonic()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left, on the machine's clock."""
+        return max(0.0, self.timeout_s - (time.monotonic() - self._begin_s))
+
+    @property
+    def left_on_device_s(self) -> float:
+        """Seconds that are left, on the device's clock."""
+        return max(0.0, self.timeout_s - (self._now_ns() - self._begin_ns) / 1e9)
 
 
 class Scheduler:
@@ -152,9 +173,12 @@ class Scheduler:
         with deferred():
             if not skipped:
                 try:
+                    waited = bool(stamps)
                     move = self._begin(function, stamps, move)
-                    self._local.inside = True
-                    function.run(self._issuer)
+                    skipped = waited and self._is_lost(turn, function)
+                    if not skipped:
+                        self._local.inside = True
+                        function.run(self._issuer)
                 except BaseException as error:  # noqa: BLE001 — kept, and raised where the results are waited for
                     failure, interrupted = error, is_interruption(error)
                 finally:
@@ -182,6 +206,12 @@ class Scheduler:
                     move = self.queue.follow(move)
                 function.in_turn = partial(self.queue.wait, move)
         return move
+
+    def _is_lost(self, turn: Turn, function: HostFunction) -> bool:
+        """Tell whether a collective was aborted while a host operation waited for it."""
+        with self._issuer.lock:
+            self._issuer.note_aborts()
+            return passed_on(function.arguments, function.writes, turn.sequence)
 
     def _end(self, turn: Turn, function: HostFunction, failure: BaseException | None, *, skipped: bool) -> BaseException | None:
         """End the turn of a host operation, as `_advance` does; the caller holds the lock."""
@@ -217,7 +247,11 @@ class Scheduler:
 
     # Waits of the host.
 
-    def wait(self, state: VariableState, *, write: bool) -> None:
+    def limit(self, timeout_s: float | None) -> TimeLimit | None:
+        """Begin to measure a wait."""
+        return None if timeout_s is None else TimeLimit(timeout_s, self._issuer.device.now_ns)
+
+    def wait(self, state: VariableState, *, write: bool, limit: TimeLimit | None) -> None:
         """Block the host until a variable can be read, or written, in the order of the pushes; then raise its fault."""
         self.forbid_inside()
         stamps: list[EventStamp] = []
@@ -232,17 +266,23 @@ class Scheduler:
         with self._issuer.lock, deferred():
             self._issuer.mend_if_torn()
             turn = self.take_turn(reads, writes, look)
-        self.block_on(turn)
-        self.wait_for(stamps)
+        what = f"waiting for {state.name!r}"
+        self.block_on(turn, what, limit)
+        self.wait_for(stamps, what, limit)
         with self._issuer.lock:
-            error = self._issuer.faults.take(faults.pop())
+            self._issuer.note_aborts()
+            fault = faults.pop()
+            if fault is None and state.fault is not None and state.fault.lost:
+                fault = state.fault
+            error = self._issuer.faults.take(fault)
+            del fault
         if error is not None:
             try:
                 raise error
             finally:
                 del error  # else it and this frame hold each other
 
-    def wait_all(self) -> None:
+    def wait_all(self, limit: TimeLimit | None = None) -> None:
         """Block the host until all that was pushed is done; then raise the faults that no wait has raised."""
         self.forbid_inside()
         idle_again = Latch()
@@ -252,13 +292,17 @@ class Scheduler:
                 self._idle.append(idle_again)
             else:
                 idle_again.set()
-        self.block_on(idle_again)
+        what = "waiting for all that was pushed"
+        self.block_on(idle_again, what, limit)
         failure: Exception | None = None
         try:
-            self.wait_for([lane.last for lane in self._issuer.lanes.values() if lane.last is not None])
+            self.wait_for([lane.last for lane in list(self._issuer.lanes.values()) if lane.last is not None], what, limit)
+        except WaitTimeoutError:
+            raise
         except Exception as error:  # noqa: BLE001 — raised below, with what else went wrong
             failure = error
         with self._issuer.lock:
+            self._issuer.note_aborts()
             kept = self._issuer.faults.take_all()
         if kept is not None and failure is not None:
             kept.add_note(f"also: {failure}")
@@ -269,24 +313,36 @@ class Scheduler:
             finally:
                 del first, kept, failure  # as above
 
-    def block_on(self, latch: Latch) -> None:
-        """Block the host until a latch is set, which operations do that have ended or had their turn."""
+    def block_on(self, latch: Latch, what: str, limit: TimeLimit | None) -> None:
+        """Block the host until a latch is set, which operations do that have ended or had their turn.
+
+        ``what``, ``limit``: the wait in words, and when it times out.
+        """
         if self.queue is not None and self.queue.ordered:
             with self._issuer.lock, deferred():
                 self.queue.await_latch(latch)
-        latch.wait()
+        if limit is None:
+            latch.wait()
+        elif not latch.comes_within(limit.left_s):
+            raise self._timed_out(what, limit)
 
-    def wait_for(self, stamps: Sequence[EventStamp]) -> None:
+    def wait_for(self, stamps: Sequence[EventStamp], what: str = "", limit: TimeLimit | None = None) -> None:
         """Block the host until the device has done the stamped items; raise the device's errors.
 
-        The caller does not hold the lock.
+        The caller does not hold the lock. ``what``, ``limit``: as for `block_on`.
         """
         issuer, failure = self._issuer, None
         for stamp in fewest(issuer.known, stamps):
+            in_time = True
             try:
-                stamp.event.synchronize()
+                if limit is None:
+                    stamp.event.synchronize()
+                else:
+                    in_time = stamp.event.comes_within(limit.left_on_device_s)
             except Exception as error:  # noqa: BLE001 — raised when all have been waited for
                 failure = failure or error
+            if not in_time:
+                raise self._timed_out(what, limit)
             with issuer.lock, deferred():
                 self.host_waits += 1
                 issuer.learn(stamp)
@@ -295,6 +351,16 @@ class Scheduler:
                 raise failure
             finally:
                 del failure  # as above
+
+    def _timed_out(self, what: str, limit: TimeLimit | None) -> WaitTimeoutError:
+        """Abort the collectives that are under way, which may never end, and return the error of a wait."""
+        assert limit is not None
+        hint = "wait longer, or look at what was pushed before"
+        if self._issuer.abort_collectives():
+            hint = "collectives that were under way were aborted; a wait for their results says so"
+            with self._issuer.lock, deferred():
+                self._issuer.note_aborts()
+        return WaitTimeoutError(f"{what} took longer than {time_text(limit.timeout_s * 1e9)}", hint=hint)
 
     def forbid_inside(self) -> None:
         """Raise EngineError in a host operation of this engine, where a wait could be for the operation itself."""
