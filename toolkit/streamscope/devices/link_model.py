@@ -51,7 +51,9 @@ class LinkModel:
         Host: a copy between GPUs.
     graph_call_ns, graph_join_ns : float
         A graph over several GPUs, which begins and ends on one of them. Host: launching it. GPUs: its time beyond that of its nodes,
-        if it waits for work before it on its stream. On idle GPUs, the launch takes as long and hides that.
+        if it waits for work before it on its stream. On idle GPUs, the launch takes as long and hides half of that.
+    graph_gpu_ns, graph_part_ns : float
+        Host: by how much that launch takes longer for each GPU beyond the second, and for each GPU's part of a collective.
     kernel_speed, collective_speed : mapping of str to mapping of str to pairs (bytes, share)
         Speed of kernels beside all-reduces of so many bytes, and of the all-reduces beside the kernels, as shares of their speeds alone.
         By the priorities of their streams, and by kind of kernel: a matrix product or an element-wise one. Waiting for multiprocessors
@@ -85,6 +87,8 @@ class LinkModel:
     peer_call_ns: float
     graph_call_ns: float
     graph_join_ns: float
+    graph_gpu_ns: float
+    graph_part_ns: float
     kernel_speed: Mapping[str, Mapping[str, Points]]
     collective_speed: Mapping[str, Mapping[str, Points]]
     copy_kernel_speed: Mapping[str, float]
@@ -102,7 +106,7 @@ class LinkModel:
             tables = {first: _checked_curves(name, table, NEIGHBOURS) for first, table in getattr(self, name).items()}
             object.__setattr__(self, name, tables)
         object.__setattr__(self, "call_points", checked_points("link model: call_points", self.call_points))
-        for name in ("channel_threads", "hop_ns", "peer_call_ns", "graph_call_ns", "graph_join_ns"):
+        for name in ("channel_threads", "hop_ns", "peer_call_ns", "graph_call_ns", "graph_join_ns", "graph_gpu_ns", "graph_part_ns"):
             _check_positive(name, getattr(self, name))
         for name, keys in (("both_share", LINKS), ("copy_kernel_speed", NEIGHBOURS)):
             _check_keys(name, getattr(self, name), keys)
@@ -186,6 +190,23 @@ class LinkModel:
     def call_ns(self, gpus: int) -> float:
         """Return the host's time for a collective over so many GPUs, in ns."""
         return interpolate(self.call_points, gpus)
+
+    def graph_launch_ns(self, gpus: int, parts: int) -> float:
+        """Return the host's time for launching a graph over so many GPUs beyond that on one, in ns; ``parts`` are those of collectives."""
+        return self.graph_call_ns + (gpus - 2) * self.graph_gpu_ns + parts * self.graph_part_ns if gpus > 1 else 0.0
+
+    def with_tables_of(self, other: LinkModel) -> LinkModel:
+        """Return the model with another one's tables of collectives, too: of another number of GPUs on such a host."""
+        collectives, channels = ({**getattr(self, name), **getattr(other, name)} for name in ("collective_points", "channel_points"))
+        how = {**self.provenance.how, "collective_points": f"{self.provenance.how['collective_points']}; and of {other.provenance.device}"}
+        calls = sorted({*self.call_points, other.call_points[-1]})
+        return replace(
+            self,
+            collective_points=collectives,
+            channel_points=channels,
+            call_points=tuple(calls),
+            provenance=replace(self.provenance, how=how),
+        )
 
     def kernel_speed_beside(self, neighbour: str, nbytes: int, priority: str = "equal") -> float:
         """Return a kernel's speed beside all-reduces of so many bytes, as a share of its speed alone.

@@ -18,7 +18,7 @@ from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Buffer, Call, Event, Graph, MemoryBlock, Stream
 from streamscope.devices.simulated.core import Core, Delays
 from streamscope.devices.simulated.execution import BoundLaunch, Execution
-from streamscope.devices.simulated.graphs import UPDATE_SHARE, Capture, SimulatedGraph
+from streamscope.devices.simulated.graphs import UPDATE_SHARE, Capture, Node, OverGpus, SimulatedGraph
 from streamscope.devices.simulated.host import BoundCollective, PeerLinks
 from streamscope.devices.simulated.memory import Memory, SimulatedBlock, SimulatedBuffer, outcome
 from streamscope.devices.simulated.streams import SimulatedEvent, SimulatedGate, SimulatedStream
@@ -342,7 +342,16 @@ class SimulatedDevice:
             if not refused:
                 return graph
         self._core.spend(instantiate_ns)
-        return SimulatedGraph(self._core, nodes, refused)
+        return SimulatedGraph(self._core, nodes, refused, self._over_gpus(nodes))
+
+    def _over_gpus(self, nodes: Sequence[Node]) -> OverGpus:
+        """Return what a graph costs for the GPUs that it is on."""
+        launches = [node.content.launch for node in nodes if isinstance(node.content, BoundLaunch)] if self.gpus > 1 else []
+        gpus = len({launch.gpu for launch in launches})
+        if gpus < 2:
+            return OverGpus()
+        parts = sum(launch.collective is not None for launch in launches)
+        return OverGpus(self.links.graph_launch_ns(gpus, parts), self.links.graph_join_ns)
 
     def _capture(self, stream: Stream) -> Capture:
         own = self._core.own(SimulatedStream, stream)

@@ -161,14 +161,26 @@ class Capture:
         return sorted({node.stream for index, node in enumerate(self.nodes) if index not in joined})
 
 
+@dataclass(frozen=True)
+class OverGpus:
+    """Costs of a graph over several GPUs beyond those of one on a single GPU: the host's, and until all GPUs have joined."""
+
+    call_ns: float = 0.0
+    join_ns: float = 0.0
+
+
+_ON_ONE = OverGpus()
+
+
 class SimulatedGraph:
     """An instantiated graph; `streamscope.devices.protocol.Graph`."""
 
     lost = False
     """Whether it cannot be launched any more: never, since nothing aborts collectives here."""
 
-    def __init__(self, core: Core, nodes: Sequence[Node], refused: str = "") -> None:
+    def __init__(self, core: Core, nodes: Sequence[Node], refused: str = "", over_gpus: OverGpus = _ON_ONE) -> None:
         self.core = core
+        self._over_gpus = over_gpus
         self._nodes = nodes
         """In the order of capture, in which every node comes after those that it depends on."""
         self._edges = _Edges.of(nodes)
@@ -206,10 +218,11 @@ class SimulatedGraph:
         own = self.core.own(SimulatedStream, stream)
         if own.capture is not None:
             raise own.capture.fail("a graph was launched on a captured stream", hint="capture the work itself instead")
-        run = _GraphRun(self._nodes, self._edges, own, previous=self._latest)
+        run = _GraphRun(self._nodes, self._edges, own, previous=self._latest, join_ns=self._over_gpus.join_ns)
         model, branching = self.core.model, self._edges.branching
         with self.core.lock, deferred():
             call_ns = model.graph_launch_ns(self.node_count, sum(node.is_copy for node in self._nodes), branching)
+            call_ns += self._over_gpus.call_ns
             self._latest = own.put(Item(run.begin), call_ns, model.graph_branching_ns(branching))
             # After the launch is on the stream: a wait for these events from now on is for this run.
             run.claim_events()
@@ -231,12 +244,13 @@ class _Edges:
 class _GraphRun:
     """One run of a graph on a stream: each node starts when those are done that it depends on, and the front end has time for it."""
 
-    def __init__(self, nodes: Sequence[Node], edges: _Edges, stream: SimulatedStream, previous: Moment) -> None:
+    def __init__(self, nodes: Sequence[Node], edges: _Edges, stream: SimulatedStream, previous: Moment, join_ns: float) -> None:
         self._core = core = stream.core
         self._nodes = nodes
         self._edges = edges
         self._stream = stream
         self._previous = previous
+        self._join_ns = join_ns
         self._id = next(core.replay_ids)
         self._free_ns = -math.inf  # When the front end has time for the next node.
         self._missing = [0] * len(nodes)
@@ -258,7 +272,12 @@ class _GraphRun:
 
     def begin(self, stream: SimulatedStream, item: Item) -> None:
         """Start when the stream lets it and the graph's previous run is done."""
-        start_ns = stream.work_start_ns(item.arrival_ns, self._core.model.graph_launch_latency_ns)
+        model = self._core.model
+        start_ns = stream.work_start_ns(item.arrival_ns, model.graph_launch_latency_ns)
+        if self._join_ns:
+            # Other GPUs join, half of it behind the launch, or all of it behind the work before.
+            idle_ns = item.arrival_ns + model.graph_launch_latency_ns + self._join_ns / 2
+            start_ns = max(idle_ns, start_ns + (self._join_ns if start_ns > item.arrival_ns + model.graph_launch_latency_ns else 0.0))
         self._core.timeline.at(start_ns, lambda: self._previous.then(self._start))
 
     def _start(self) -> None:
