@@ -41,12 +41,16 @@ BUSY_FRACTION = Metric(
     name="busy_fraction", label="GPU busy", unit="%", function=busy_fraction, scope=(ENGINE,), error="busy_fraction_error", first=True
 )
 SPAN_US = Metric(name="span_us", label="span", unit="µs", function=span_ns, scope=(TRACE,))
-COMMUNICATION_US = Metric(name="communication_us", label="communication", unit="µs", function=work_split, share=True, quiet_at=0)
+COMMUNICATION_US = Metric(
+    name="communication_us", label="communication", unit="µs", function=work_split, scope=(TRACE,), share=True, quiet_at=0
+)
 EXPOSED_US = Metric(name="exposed_us", label="communication alone", unit="µs", function=exposed_communication_ns, share=True, quiet_at=0)
 HIDDEN_US = Metric(name="hidden_us", label="communication hidden", unit="µs", function=hidden_communication_ns, share=True, quiet_at=0)
 COLLECTIVE_WAIT_US = Metric(name="collective_wait_us", label="collectives: waiting", unit="µs", function=collective_wait_ns)
-COLLECTIVE_TRANSFER_US = Metric(name="collective_transfer_us", label="collectives: transfer", unit="µs", function=collective_transfer_ns)
-WAITED_FOR_US = Metric(name="waited_for_us", label="collectives: others waited for it", unit="µs", function=waited_for_ns)
+COLLECTIVE_TRANSFER_US = Metric(
+    name="collective_transfer_us", label="collectives: transfer", unit="µs", function=collective_transfer_ns, scope=(TRACE,)
+)
+WAITED_FOR_US = Metric(name="waited_for_us", label="collectives: others waited for it", unit="µs", function=waited_for_ns, scope=(TRACE,))
 BUS_BANDWIDTH = Metric(name="bus_bandwidth", label="bus bandwidth", unit="GB/s", function=bus_bandwidth, scope=(ENGINE, TRACE, HOST))
 BUSY_IMBALANCE = Metric(
     name="busy_imbalance", label="imbalance of GPU busy", unit="%", function=busy_imbalance, scope=(ENGINE, TRACE, HOST)

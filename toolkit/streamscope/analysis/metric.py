@@ -114,6 +114,8 @@ class Metric:
             return f"{value * 100:.1f}" if 0 < value < 0.0995 else f"{value * 100:.0f}"
         if self.unit == "MiB":
             return format_mib(value)
+        if self.unit == "GB/s":
+            return f"{value:,.1f}"
         return f"{value:.2f}" if self.unit == "×" or not float(value).is_integer() else f"{value:,.0f}"
 
 
