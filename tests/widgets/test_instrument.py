@@ -299,13 +299,13 @@ def test_question_mark_tells_the_keys(page):
 def test_a_view_is_saved_as_a_picture(page, make_trace, open_page, tmp_path):
     set_view(page, 100_000, 130_000)
     with page.expect_download() as download:
-        page.get_by_role("button", name="picture of pixels").click()
+        page.get_by_role("button", name="as PNG").click()
     png = download.value.path().read_bytes()
     width = page.evaluate(f"{TIMELINE}.layout.width")
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     assert int.from_bytes(png[16:20]) == 2 * width
     with page.expect_download() as download:
-        page.get_by_role("button", name="picture of shapes").click()
+        page.get_by_role("button", name="as SVG").click()
     svg = ET.fromstring(download.value.path().read_text(encoding="utf-8"))
     assert (download.value.suggested_filename, float(svg.get("width"))) == ("step.svg", width)
     words = {text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")}
@@ -321,7 +321,7 @@ def test_a_view_is_saved_as_a_picture(page, make_trace, open_page, tmp_path):
     builder.add(SpanKind.KERNEL, hostile, "main", 0, 9000)
     other = open_page(report([make_trace("async", builder.build())], tmp_path / "h.html", title="h"))
     with other.expect_download() as download:
-        other.get_by_role("button", name="picture of shapes").click()
+        other.get_by_role("button", name="as SVG").click()
     svg = ET.fromstring(download.value.path().read_text(encoding="utf-8"))
     assert "<img src=x onerror=alert(1)> & \ufffd" in {text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")}
 

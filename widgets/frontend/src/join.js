@@ -148,12 +148,11 @@ export function highlightOf(model, groupIndex, span) {
   /** @type {Member[]} */
   const members = [];
   model.groups.forEach((group, index) => {
-    /** @type {number[]} */
-    let chosen = [];
-    if (operation >= 0) {
-      if (group.program === home.program) chosen = some(ofOperation(group, operation));
-    } else if (index === groupIndex) chosen = some(partsOf(group, span));
-    if (!chosen.length && operation < 0 && index === groupIndex) chosen = ofLaunch(group, kinds, span);
+    let chosen = operation >= 0 && group.program === home.program ? some(ofOperation(group, operation)) : [];
+    if (index === groupIndex) {
+      chosen = [...new Set([...chosen, ...partsOf(group, span)])];
+      if (!chosen.length) chosen = ofLaunch(group, kinds, span);
+    }
     if (chosen.length) members.push({ group: index, ...membersOf(group, kinds, chosen, index === groupIndex ? span : -1) });
   });
   const launched = home.launches.operationName[operation] ?? -1;

@@ -17,7 +17,8 @@
  * @typedef {object} Section
  * @property {number} of
  * @property {number | null} top
- * @property {LaneBox[]} lanes
+ * @property {Lane[]} own its lanes
+ * @property {LaneBox[]} lanes of them those that are drawn
  * @property {{ y: number, height: number } | null} atOnce
  * @property {boolean} closed
  * @property {number} bottom
@@ -130,7 +131,7 @@ export function buildLayout(
       if (atOnce && closed) {
         for (const lane of own) boxOfLane.set(lane.index, { ...atOnce, lane, rows: [], band: null });
       }
-      return { of, top, lanes, atOnce, closed, bottom: y - gap };
+      return { of, top, own, lanes, atOnce, closed, bottom: y - gap };
     });
     return { index, top, remarks, body, axis, bottom: y - gap, lanes: sections.flatMap(({ lanes }) => lanes), sections, boxOfLane };
   });

@@ -72,8 +72,8 @@ export class Toolbar {
       makeButton("−", "Zoom out (S)", () => timeline.viewer.zoomBy(1.6)),
       makeButton("+", "Zoom in (W)", () => timeline.viewer.zoomBy(1 / 1.6)),
       makeButton("reset", "Show everything (0)", () => timeline.reset()),
-      makeButton("PNG", "Save this view as a picture of pixels", () => savePicture(timeline, "png")),
-      makeButton("SVG", "Save this view as a picture of shapes", () => savePicture(timeline, "svg")),
+      makeButton("PNG", "Save this view as PNG", () => savePicture(timeline, "png")),
+      makeButton("SVG", "Save this view as SVG", () => savePicture(timeline, "svg")),
       makeButton("?", "Tell the keys (?)", () => showHelp(timeline)),
     );
     aria(this.buttons, { role: "toolbar", label: "View" });

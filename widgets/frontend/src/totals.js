@@ -5,7 +5,7 @@ import { lowerBound, upperBound } from "./search.js";
 
 /**
  * @import { Alignment } from "./align.js"
- * @import { Box } from "./layout.js"
+ * @import { Box, Row } from "./layout.js"
  * @import { Sums } from "./messages.js"
  * @import { Model } from "./model.js"
  * @import { Track } from "./tracks.js"
@@ -20,15 +20,18 @@ const SORTS = ["", " (call)", " (range)"];
 const [CALL, RANGE] = [1, 2];
 
 /**
- * Rows of an engine that an area covers: all on the device, or those that lie between two heights.
+ * Rows of an engine that an area covers: all on the device, those of collapsed GPUs included, or those that lie between two heights.
  *
  * @param {Box} box
  * @param {Pick<Area, "top" | "bottom">} area
+ * @returns {Pick<Row, "track" | "lane">[]}
  */
 export function rowsWithin(box, { top, bottom }) {
-  const rows = box.lanes.flatMap((lane) => lane.rows);
-  if (top === undefined || bottom === undefined) return rows.filter(({ lane }) => !lane.host);
-  return rows.filter((row) => row.y < bottom && row.y + row.height > top);
+  if (top === undefined || bottom === undefined) {
+    const lanes = box.sections.flatMap(({ own }) => own.filter(({ host }) => !host));
+    return lanes.flatMap((lane) => lane.rows.map((track) => ({ track, lane })));
+  }
+  return box.lanes.flatMap((lane) => lane.rows).filter((row) => row.y < bottom && row.y + row.height > top);
 }
 
 /**

@@ -13,6 +13,7 @@ import { buildLayout, hitTest } from "../src/layout.js";
 import { measureRows } from "../src/panel.js";
 import { drawSpan } from "../src/spans.js";
 import { applyState, readState } from "../src/state.js";
+import { totalsByName } from "../src/totals.js";
 import { buildLanes } from "../src/tracks.js";
 import { activityOf, makeModel } from "./model.js";
 
@@ -62,6 +63,9 @@ test("a part of a collective is marked with all others, and its tooltip tells wa
   const model = twoGpus();
   assert.deepEqual(highlightOf(model, 0, 4).members.map(({ spans }) => spans), [[3, 4]]);
   assert.deepEqual(highlightOf(model, 0, 5).members.map(({ spans }) => spans), [[5]], "whose other parts are not known");
+  const ranks = twoGpus();
+  ranks.groups[0].operation.set([1, 2], 3);
+  assert.deepEqual(highlightOf(ranks, 0, 3).members.map(({ spans }) => spans), [[3, 4]], "each rank numbers its operations by itself");
   const rows = ["collective", "waiting", "transfer", "last to begin", "bus bandwidth"];
   const told = (span) => describeSpan(model, model.groups[0], span).rows.filter(([term]) => rows.includes(term)).map(([, value]) => value);
   assert.deepEqual(told(3), ["all-reduce, sum", "0.060 µs", "0.040 µs", "GPU 2", "2.0 GB/s"]);
@@ -110,6 +114,11 @@ test("an arrow leads from a copy to the GPU that it writes, upwards here; none w
 
 test("a measured stretch has a row for each GPU", () => {
   const model = twoGpus();
+  const layout = layoutOf(model, (_, of) => of === 1);
+  const totals = totalsByName(model, layout, [{ origin: 0, factor: 1 }], { from: 0, to: 250 });
+  assert.deepEqual(totals.map(({ name, cells: [{ count, time }] }) => [name, count, time]), [
+    ["matmul", 2, 240], ["all-reduce", 3, 180], ["x", 1, 20],
+  ], "what is collapsed counts");
   assert.deepEqual(measureRows(model, model.groups, 0, 250).map((row) => [row[0], ...row.slice(2)]), [
     ["dual · GPU 0", "0.250 µs", "100.0 %", "0.000 µs", "3"], ["dual · GPU 2", "0.125 µs", "50.0 %", "0.125 µs", "2"],
   ]);
