@@ -169,8 +169,9 @@ def test_json_has_all_gpus_and_lines_say_which_one_they_are_of():
 
 def test_texts_show_the_gpus_side_by_side():
     found = summary(step())
-    row = next(line for line in repr(found).splitlines() if line.startswith("GPU 0 "))
-    assert row.split() == ["GPU", "0", "2", "85.0", "55.0", "5.00", "30.0", "0", "0", "5.00", "5.9"]
+    row = next(line for line in repr(found).splitlines() if line.lstrip().startswith("0 "))
+    assert row.split() == ["0", "2", "85.0", "55.0", "5.00", "30.0", "0", "5.00", "5.9"]
+    assert "| main | 2 | 77.0 |" in found.to_markdown()
     assert "| GPU 1 → 0 | 1 | 38.1 | 20.0 | 2000.0 |" in found.to_markdown()
     assert "9 spans of 2 GPUs" in repr(step())
 

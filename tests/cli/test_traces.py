@@ -61,6 +61,17 @@ def test_the_metrics_as_json(trace, path, capsys):
     assert (found["span_us"], found["gpu_busy_us"], found["overlap"]) == (30.0, 25.0, 0.4)  # 10 µs of 25 side by side
 
 
+def test_several_gpus_stand_side_by_side_and_one_can_be_chosen(tmp_path, capsys):
+    path = of_gpus(tmp_path / "two.json", gpu0=9, gpu1=5)
+    assert main(["read", path]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "two · kineto · GPU 0 and GPU 1 · GPU 0, the busiest of 2"
+    assert [line.split()[:3] for line in lines if re.match(r"\d +\d", line)][:2] == [["0", "1", "9.00"], ["1", "1", "5.00"]]
+    assert main(["read", path, "--gpu", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["gpu"], found["gpu_busy_us"], len(found["gpus"])) == (1, 5, 1)
+
+
 def test_kernels_that_communicate_are_named_on_the_command_line(path, capsys):
     assert main(["read", str(path), "--json", "--communication", "g*", "--communication", "*ring*"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamscope.errors import OutputError, TraceError
 from streamscope.formats import pages
-from streamscope.trace import Basis, DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
+from streamscope.trace import Basis, Collectives, DeviceInfo, Origins, PeerCopies, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.file_checks import with_digest
 from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS
 
@@ -64,7 +64,25 @@ def traces(draw):
         notes=tuple(draw(st.lists(texts, max_size=3))),
         memory=draw(st.dictionaries(texts, st.integers(0, 2**40), max_size=2)),
     )  # fmt: skip
-    return Trace(SpanTable(**columns, names=names, lanes=lanes), info, draw(origins()))
+    gpus = draw(st.lists(st.integers(0, 2) | st.just(2**31 - 1), min_size=len(lanes), max_size=len(lanes)))
+    spans = SpanTable(**columns, names=names, lanes=lanes, gpus=tuple(gpus) if draw(st.booleans()) else ())
+    work = np.flatnonzero(spans.kind >= SpanKind.KERNEL)
+    chosen = work[draw(st.lists(st.booleans(), min_size=len(work), max_size=len(work)))]
+    return Trace(spans, info, draw(origins()), collectives=draw(collectives(chosen)), peers=PeerCopies(chosen, chosen % 3, chosen % 2))
+
+
+@st.composite
+def collectives(draw, rows):
+    """Collectives at the limits of what `Collectives` allows."""
+    limits = {
+        "instance": (-1, 2**31 - 1), "nbytes": (0, 2**62), "ranks": (0, 2**31 - 1), "sequence": (-1, 2**63 - 1),
+    }  # fmt: skip
+    columns = {
+        name: np.array(draw(st.lists(st.integers(*each), min_size=len(rows), max_size=len(rows))), np.int64)
+        for name, each in limits.items()
+    }
+    said = {name: draw(st.lists(texts, min_size=len(rows), max_size=len(rows))) for name in ("kind", "op", "communicator")}
+    return Collectives.from_columns(rows, **columns, **said)
 
 
 @st.composite
@@ -107,7 +125,8 @@ def test_round_trip_is_exact(tmp_path, original):
         values = getattr(read.spans, column)
         assert values.dtype == dtype
         np.testing.assert_array_equal(values, getattr(original.spans, column))
-    assert (read.spans.names, read.spans.lanes) == (original.spans.names, original.spans.lanes)
+    assert (read.spans.names, read.spans.lanes, read.spans.gpus) == (original.spans.names, original.spans.lanes, original.spans.gpus)
+    assert (read.collectives, read.peers) == (original.collectives, original.peers)
     assert read.info == original.info
     assert read.origins.to_dict() == original.origins.to_dict()
 

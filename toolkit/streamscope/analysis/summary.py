@@ -62,8 +62,7 @@ STREAM_HEADS = (
     "stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "launch, µs", "kernel wait, µs", "other, µs",
 )  # fmt: skip
 GPU_HEADS = (
-    "GPU", "kernels", "busy, µs", "communication alone, µs", "hidden, µs", "waits, µs", "waited for, µs", "copies alone, µs", "idle, µs",
-    "overlap, %",
+    "GPU", "kernels", "busy, µs", "communication alone, µs", "hidden, µs", "waits, µs", "waited for, µs", "idle, µs", "overlap, %",
 )  # fmt: skip
 LINK_HEADS = ("copies between GPUs", "count", "MiB", "time, µs", "GB/s")
 KERNEL_HEADS = ("kernel", "count", "total, µs", "mean, µs")
@@ -317,16 +316,16 @@ class Summary(Result):
         return printable("\n".join([*page, ""]))
 
     def stream_rows(self) -> Iterator[tuple[str, ...]]:
-        """Yield the metrics of each stream as text, in the order of `STREAM_HEADS`."""
+        """Yield the metrics of each stream as text, in the order of `STREAM_HEADS`; the title says which GPU they are of."""
         for stream in self.streams:
             times = (stream.busy_us, stream.copy_us, *_idle_dict(stream.idle).values())
-            yield (stream.name, f"{stream.kernel_count:,}", *map(format_us, times))
+            yield (stream.name.removeprefix(f"GPU {self.gpu} " if self.gpus else ""), f"{stream.kernel_count:,}", *map(format_us, times))
 
     def gpu_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the metrics of each of several GPUs as text, in the order of `GPU_HEADS`."""
         for one in self.gpus:
             cells = [METRICS[name].show_value(_plain(one.value(name))) for name in _OF_GPUS]
-            yield (f"GPU {one.gpu}", *cells)
+            yield (str(one.gpu), *cells)
 
     def link_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the copies between GPUs of each link as text, in the order of `LINK_HEADS`."""
@@ -535,7 +534,6 @@ _OF_GPUS = (
     "hidden_us",
     "collective_wait_us",
     "waited_for_us",
-    "copy_us",
     "idle_us",
     "overlap",
 )

@@ -60,7 +60,8 @@ def _print(console: Console, found: Summary) -> None:
         print_table(console, table(LINK_HEADS, found.link_rows()))
     if found.streams:
         console.print()
-        print_table(console, table([head.removesuffix(", µs") for head in STREAM_HEADS], found.stream_rows(), title="Times in µs"))
+        title = f"GPU {found.gpu}, times in µs" if found.gpus else "Times in µs"
+        print_table(console, table([head.removesuffix(", µs") for head in STREAM_HEADS], found.stream_rows(), title=title))
     if found.kernels:
         console.print()
         print_table(console, named_table(console, KERNEL_HEADS, (kernel.cells() for kernel in found.kernels)))
