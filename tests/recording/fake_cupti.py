@@ -15,10 +15,12 @@ _PLACE = [("device_id", "u4"), ("context_id", "u4"), ("stream_id", "u4"), ("corr
 KERNEL = np.dtype([("kind", "i4"), ("pad", "u4"), ("start", "u8"), ("end", "u8"), *_PLACE, ("name", "i8"),
                    *((f"{what}_{axis}", "i4") for what in ("grid", "block") for axis in "xyz")])  # fmt: skip
 MEMCPY = np.dtype([("kind", "i4"), ("copy_kind", "u1"), ("pad", "u1", (3,)), ("bytes", "u8"), ("start", "u8"), ("end", "u8"), *_PLACE])
+PEER = np.dtype([("kind", "i4"), ("copy_kind", "u1"), ("pad", "u1", (3,)), ("bytes", "u8"), ("start", "u8"), ("end", "u8"), *_PLACE,
+                 ("src_device_id", "u4"), ("dst_device_id", "u4")])  # fmt: skip
 MEMSET = np.dtype([("kind", "i4"), ("value", "u4"), ("bytes", "u8"), ("start", "u8"), ("end", "u8"), *_PLACE])
 OBJECT = np.dtype([("pt", [("process_id", "u4"), ("thread_id", "u4")]), ("pad", "u4")])
 MARKER = np.dtype([("kind", "i4"), ("flags_", "i4"), ("timestamp", "u8"), ("id", "u4"), ("object_kind", "i4"), ("object_id", OBJECT),
-                   ("pad", "u4"), ("name", "i8")])  # fmt: skip
+                   ("pad", "u4"), ("name", "i8"), ("domain", "i8")])  # fmt: skip
 OVERHEAD = np.dtype([("kind", "i4"), ("overhead_kind", "i4"), ("object_kind", "i4"), ("object_id", OBJECT), ("start", "u8"), ("end", "u8")])
 SYNCHRONIZATION = np.dtype([("kind", "i4"), ("type", "i4"), ("start", "u8"), ("end", "u8"), ("correlation_id", "u4"), ("context_id", "u4"),
                             ("stream_id", "u4"), ("pad", "u4"), ("cuda_event_sync_id", "u8")])  # fmt: skip
@@ -65,10 +67,10 @@ Driver = IntEnum(
 )
 
 
-DTYPES = {"kernel": KERNEL, "memcpy": MEMCPY, "memcpy_pto_p": MEMCPY, "memset": MEMSET, "api": API, "marker": MARKER, "overhead": OVERHEAD,
+DTYPES = {"kernel": KERNEL, "memcpy": MEMCPY, "memcpy_pto_p": PEER, "memset": MEMSET, "api": API, "marker": MARKER, "overhead": OVERHEAD,
           "synchronization": SYNCHRONIZATION, "cuda_event": CUDA_EVENT}  # fmt: skip
 OF_KIND = {
-    ActivityKind.MEMCPY: MEMCPY, ActivityKind.MEMCPY2: MEMCPY, ActivityKind.MEMSET: MEMSET, ActivityKind.DRIVER: API,
+    ActivityKind.MEMCPY: MEMCPY, ActivityKind.MEMCPY2: PEER, ActivityKind.MEMSET: MEMSET, ActivityKind.DRIVER: API,
     ActivityKind.RUNTIME: API, ActivityKind.CONCURRENT_KERNEL: KERNEL, ActivityKind.MARKER: MARKER, ActivityKind.OVERHEAD: OVERHEAD,
     ActivityKind.CUDA_EVENT: CUDA_EVENT, ActivityKind.SYNCHRONIZATION: SYNCHRONIZATION,
 }  # fmt: skip

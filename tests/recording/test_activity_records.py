@@ -108,5 +108,5 @@ def test_ranges_are_pairs_of_markers():
         + record(ActivityKind.MARKER, flags_=1, timestamp=70, id=5, name=6, thread=8)  # a point in time
     )
     ranges, open_ones = marker_ranges(found.markers)
-    assert ranges.tolist() == [(10, 40, 8, 5), (20, 30, 8, 6)]
+    assert ranges.tolist() == [(10, 40, 8, 5, 0, 1), (20, 30, 8, 6, 0, 2)]
     assert open_ones == 2

@@ -220,19 +220,79 @@ def test_waits_of_streams_for_events_join_the_kernels(library):
     assert rows(recording.trace, SpanKind.SYNC).name.tolist() == ["cudaStreamSynchronize stream 9"]
 
 
-def test_the_busiest_gpu_is_kept_unless_another_is_asked_for(library):
+def test_all_gpus_are_kept_unless_one_is_asked_for(library):
     def work():
         launch(library, correlation=4, gpu=0)
         launch(library, correlation=5, gpu=1)
-        launch(library, correlation=6, gpu=1)
+        launch(library, correlation=6, gpu=1, stream=9)
 
-    with ss.record() as busiest:
+    with ss.record() as whole:
         work()
     with ss.record(gpu=0) as first:
         work()
-    assert (len(rows(busiest.trace, SpanKind.KERNEL)), busiest.trace.info.device.name) == (2, "GPU 1")
+    spans = whole.trace.spans
+    assert (whole.trace.gpus, whole.trace.info.device.name) == ((0, 1), "GPU 0 and GPU 1")
+    assert spans.lanes == ("thread 11", "GPU 0 stream 7", "GPU 1 stream 7", "GPU 1 stream 9")
+    assert spans.gpus == (-1, 0, 1, 1)
+    assert "2 GPUs: 0 and 1" in whole.trace.info.notes[0]
+    assert len(rows(whole.trace.of_gpu(1), SpanKind.KERNEL)) == 2
     assert (len(rows(first.trace, SpanKind.KERNEL)), first.trace.info.device.name) == (1, "GPU 0")
-    assert any("left out" in note for note in busiest.trace.info.notes)
+    assert any("left out" in note for note in first.trace.info.notes)
+    with ss.record(gpu=2) as third:
+        work()
+    with pytest.raises(RecordingError, match=r"nothing ran on GPU 2 .*work ran on GPU 0, GPU 1"):
+        _ = third.trace
+
+
+def test_a_graph_on_two_gpus_is_a_span_on_each(library):
+    with ss.record() as recording:
+        launch(library, correlation=5, node=(2 << 32) + 0, call=Runtime.cudaGraphLaunch_v10000)
+        library.records.append(
+            record(ActivityKind.MEMSET, start=library.now, end=library.now + 7, correlation_id=5, device_id=1, graph_node_id=(2 << 32) + 1)
+        )
+    graphs = rows(recording.trace, SpanKind.GRAPH)
+    assert graphs.lane.tolist() == ["GPU 0 stream 7 graphs", "GPU 1 stream 0 graphs"]
+    assert (graphs.end_ns - graphs.start_ns).tolist() == [60, 7]
+
+
+def test_copies_between_gpus_say_from_which_to_which(library):
+    with ss.record() as recording:
+        launch(library, correlation=4)
+        for at, (source, target) in enumerate([(1, 0), (1, 1), (0, 1)]):
+            call(library, Runtime.cudaMemcpyAsync_v3020, correlation=5 + at)
+            library.records.append(
+                record(ActivityKind.MEMCPY2, start=library.now, end=library.now + 9, correlation_id=5 + at, device_id=source, stream_id=7,
+                       copy_kind=10 if source != target else 8, bytes=64, src_device_id=source, dst_device_id=target)
+            )  # fmt: skip
+    peers, spans = recording.trace.peers, recording.trace.spans
+    assert list(zip(spans.correlation[peers.span], peers.from_gpu, peers.to_gpu, strict=True)) == [(5, 1, 0), (7, 0, 1)]
+    assert [spans.names[name] for name in spans.name[peers.span]] == ["copy between devices"] * 2
+    assert spans.gpu[peers.span].tolist() == [1, 0]
+
+
+def test_collectives_are_known_by_the_ranges_of_nccl_and_joined_across_gpus(library):
+    nccl, all_reduce, number = text(b"NCCL"), text(b"ncclAllReduce"), iter(range(1, 99))
+
+    def called(domain=nccl, name=all_reduce):
+        one = next(number)
+        for flag, more in ((2, {"name": name, "domain": domain}), (4, {})):
+            library.records.append(record(ActivityKind.MARKER, flags_=flag, timestamp=library.now, id=one, thread=11, **more))
+            library.now += 5
+
+    with ss.record() as recording:
+        called()
+        called()
+        launch(library, b"ncclDevKernel_Generic_1", correlation=4, gpu=0)
+        launch(library, b"ncclDevKernel_Generic_1", correlation=5, gpu=1)
+        launch(library, correlation=6, gpu=1)
+        called(domain=text(b"mine"))  # no call of NCCL
+        called(name=text(b"ncclGroupStart"))
+        launch(library, b"ncclDevKernel_AllGather_RING_LL", correlation=7, gpu=0)
+        launch(library, b"ncclDevKernel_AllGather_RING_LL", correlation=8, gpu=1)
+    found, spans = recording.trace.collectives, recording.trace.spans
+    assert spans.correlation[found.span].tolist() == [4, 5, 7, 8]
+    assert found.words("kind") == ["all_reduce", "all_reduce", "all_gather", "all_gather"]
+    assert found.instance[0] != found.instance[2]
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])

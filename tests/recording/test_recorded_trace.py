@@ -54,19 +54,19 @@ def ended(row):
     return row | {"end_ns": row["start_ns"] + length}
 
 
-@given(st.lists(works, min_size=1, max_size=25), st.lists(calls, min_size=10, max_size=12))
-def test_each_piece_of_work_of_a_gpu_is_a_span_at_its_time(made_works, made_calls):
+@given(st.lists(works, min_size=1, max_size=25), st.lists(calls, min_size=10, max_size=12), st.booleans())
+def test_each_piece_of_work_is_a_span_at_its_time(made_works, made_calls, of_one_gpu):
     calls_made = [ended(dict(call)) | {"code": 1, "correlation": 50 + place} for place, call in enumerate(made_calls)]
     work = [ended(dict(one)) for one in made_works]
     for one in work:
         one["correlation"] = 50 + one.pop("call")
-    gpu = work[0]["gpu"]
+    gpu = work[0]["gpu"] if of_one_gpu else None
     records = ActivityRecords(table("calls", calls_made), table("work", work), texts=dict(enumerate("wxyz", start=1)))
     trace = recorded_trace(records, CodeBlock("step", START, END, gpu), GPU, lambda code, number: Runtime(number).name)
-    ours = [one for one in work if one["gpu"] == gpu]
+    ours = [one for one in work if gpu in (None, one["gpu"])]
     spans = trace.spans.of_kind(DEVICE_KINDS)
-    found = zip(spans.kind, spans.start_ns + START, spans.end_ns + START, spans.graph_node, spans.bytes, strict=True)
-    expected = [(int(one["code"]), one["start_ns"], one["end_ns"], one["graph_node"] or -1, one["bytes"]) for one in ours]
+    found = zip(spans.kind, spans.gpu, spans.start_ns + START, spans.end_ns + START, spans.graph_node, spans.bytes, strict=True)
+    expected = [(int(one["code"]), one["gpu"], one["start_ns"], one["end_ns"], one["graph_node"] or -1, one["bytes"]) for one in ours]
     assert sorted(tuple(map(int, row)) for row in found) == sorted(expected)
     # A span that says whose call launched it is joined with a call of the block, and the call is a launch.
     launches = trace.spans.is_kind([SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH])

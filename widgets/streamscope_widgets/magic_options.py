@@ -52,7 +52,7 @@ def record_parser() -> argparse.ArgumentParser:
     made = MagicArgumentParser("%%streamscope record", description=RECORDS, formatter_class=argparse.HelpFormatter)  # type: ignore[no-untyped-call]
     made.add_argument("--name", "-o", metavar="NAME", type=_identifier, help="What the trace is called, and the variable that keeps it.")
     made.add_argument(
-        "--gpu", metavar="NUMBER", type=partial(_whole, least=0, most=MOST_GPUS), help="Whose work is kept; by default that of the busiest."
+        "--gpu", metavar="NUMBER", type=partial(_whole, least=0, most=MOST_GPUS), help="Whose work is kept; by default that of all GPUs."
     )
     _add_common(made, "Show the live timeline below the summary.")
     return made

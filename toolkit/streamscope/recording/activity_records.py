@@ -55,6 +55,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "work": {
         "start_ns": "start", "end_ns": "end", "gpu": "device_id", "context": "context_id", "stream": "stream_id",
         "correlation": "correlation_id", "graph_node": "graph_node_id", "name": "name", "way": "copy_kind", "bytes": "bytes",
+        "from_gpu": "src_device_id", "to_gpu": "dst_device_id",
         "grid_x": "grid_x", "grid_y": "grid_y", "grid_z": "grid_z", "block_x": "block_x", "block_y": "block_y", "block_z": "block_z",
     },
     "waits": {
@@ -62,7 +63,9 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "event": "cuda_event_sync_id", "what": "type",
     },
     "events": {"context": "context_id", "stream": "stream_id", "correlation": "correlation_id", "event": "cuda_event_sync_id"},
-    "markers": {"time_ns": "timestamp", "thread": "object_id.pt.thread_id", "id": "id", "flags": "flags_", "name": "name"},
+    "markers": {
+        "time_ns": "timestamp", "thread": "object_id.pt.thread_id", "id": "id", "flags": "flags_", "name": "name", "domain": "domain",
+    },
     "overheads": {"start_ns": "start", "end_ns": "end", "thread": "object_id.pt.thread_id", "what": "overhead_kind"},
 }  # fmt: skip
 
@@ -72,8 +75,9 @@ class ActivityRecords:
     """CUPTI's records: arrays of int64 with `_COLUMNS`, in the order of its buffers; times in ns on CUPTI's clock.
 
     Every row has a ``code``: of calls, 1 for the runtime and 0 for the driver; of work, a `SpanKind`. A call's ``name`` is the number of
-    the function, and its ``status`` its return value; other names are addresses of ``texts``. ``graph_node`` is 0 outside graphs; ``event``
-    is the id of one record of an event. Markers are ends of NVTX ranges; overheads are the time that CUPTI and the driver themselves took.
+    the function, and its ``status`` its return value; other names, and domains of markers, are addresses of ``texts``. ``graph_node`` is 0
+    outside graphs; ``from_gpu`` and ``to_gpu`` are 0 where a copy stays on one GPU; ``event`` is the id of one record of an event. Markers
+    are ends of NVTX ranges; overheads are the time that CUPTI and the driver themselves took.
     ``dropped`` counts records that CUPTI says it had no room for.
     """
 
@@ -108,10 +112,13 @@ class ActivityRecords:
                     _check_size(kind, layout, sizes[kind])
                     found[layout.table].append(_table(buffer, np.array(offsets, np.int64), layout))
         tables = {table: np.concatenate([_empty(table), *parts]) for table, parts in found.items()}
-        addresses = np.unique(np.concatenate([tables["work"]["name"], tables["markers"]["name"]])).tolist()
+        named = [tables[table][column] for table, column in TEXT_COLUMNS]
+        addresses = np.unique(np.concatenate(named)).tolist()
         return cls(**tables, texts={address: text_at(address) for address in addresses if address}, dropped=dropped)
 
 
+TEXT_COLUMNS = (("work", "name"), ("markers", "name"), ("markers", "domain"))
+"""Columns of addresses of texts."""
 assert set(_COLUMNS) <= {one.name for one in fields(ActivityRecords)}
 
 
@@ -165,7 +172,7 @@ def _table(buffer: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], layout
 
 
 def marker_ranges(markers: Rows) -> tuple[Rows, int]:
-    """Return NVTX ranges as ``start_ns``, ``end_ns``, ``thread``, ``name``: each begin with the end of the same id.
+    """Return NVTX ranges as ``start_ns``, ``end_ns``, ``thread``, ``name``, ``domain``, ``id``: each begin with the end of the same id.
 
     Those that have only one of the two are left out; the second value is how many.
 
@@ -175,9 +182,10 @@ def marker_ranges(markers: Rows) -> tuple[Rows, int]:
     _, starts_at, ends_at = np.intersect1d(starts["id"], ends["id"], return_indices=True)
     open_ones = len(starts) + len(ends) - 2 * len(starts_at)
     starts, ends = starts[starts_at], ends[ends_at]
-    ranges: Rows = np.zeros(len(starts), _columns("start_ns", "end_ns", "thread", "name").dtype)
+    ranges: Rows = np.zeros(len(starts), _columns("start_ns", "end_ns", "thread", "name", "domain", "id").dtype)
     ranges["start_ns"], ranges["end_ns"] = starts["time_ns"], ends["time_ns"]
-    ranges["thread"], ranges["name"] = starts["thread"], starts["name"]
+    for column in ("thread", "name", "domain", "id"):
+        ranges[column] = starts[column]
     return ranges[ranges["end_ns"] >= ranges["start_ns"]], open_ones
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from streamscope.analysis.launches import missing_records
 from streamscope.arguments import shown, whole_number
 from streamscope.errors import RecordingError, RecordingWarning
+from streamscope.formats.metadata import host_info
 from streamscope.interrupts import deferred
 from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.recorded_trace import CodeBlock, recorded_trace
@@ -31,7 +32,7 @@ class Recording:
     ----------
     name : str
     gpu : int, optional
-        Whose work is kept; that of the GPU with the most where None.
+        Whose work is kept; that of all GPUs where None.
     """
 
     def __init__(self, name: str, gpu: int | None) -> None:
@@ -103,15 +104,17 @@ class Recording:
     def _found(self, end_ns: int, notes: Sequence[str]) -> None:
         """Make the trace of the records."""
         (records,) = self._records
-        gpu = _busiest(records) if self.gpu is None else self.gpu
-        if not (records.work["gpu"] == gpu).any():
-            others = ", ".join(f"GPU {other}" for other in np.unique(records.work["gpu"]))
-            where, hint = (f"GPU {gpu}", f"work ran on {others}") if others else ("a GPU", None)
+        gpus = np.unique(records.work["gpu"]).tolist()
+        kept = gpus if self.gpu is None else [self.gpu] if self.gpu in gpus else []
+        if not kept:
+            others = ", ".join(f"GPU {other}" for other in gpus)
+            where, hint = (f"GPU {self.gpu}", f"work ran on {others}") if others else ("a GPU", None)
             self._state = "nothing"
             self._why = RecordingError(f"nothing ran on {where} in the recording {self.name!r}", hint="; ".join(notes) or hint)
             return
-        block = CodeBlock(self.name, self._start_ns, end_ns, gpu)
-        self._trace = recorded_trace(records, block, device_info(gpu), subscription().call_name, notes)
+        block = CodeBlock(self.name, self._start_ns, end_ns, self.gpu)
+        device = host_info({gpu: device_info(gpu) for gpu in kept})
+        self._trace = recorded_trace(records, block, device, subscription().call_name, notes)
         self._state = f"{len(self._trace.spans):,} spans"
         if records.dropped or missing_records(self._trace.spans).calls:
             warnings.warn(f"the recording {self.name!r} is not whole: {'; '.join(self._trace.info.notes)}", RecordingWarning, stacklevel=3)
@@ -120,8 +123,8 @@ class Recording:
 def record(name: str = "recording", *, gpu: int | None = None) -> Recording:
     """Record the CUDA work of a block of code, whichever library it uses.
 
-    Kernels, copies and sets, each node of a graph among them; calls of the CUDA runtime and driver, by all threads; and NVTX ranges.
-    At the end of the block, it waits for the GPUs. A recorded call takes about a microsecond longer. Calls that only query CUDA
+    Kernels, copies and sets on all GPUs, each node of a graph among them; calls of the CUDA runtime and driver, by all threads; and NVTX
+    ranges. At the end of the block, it waits for the GPUs. A recorded call takes about a microsecond longer. Calls that only query CUDA
     are left out.
 
     Parameters
@@ -129,7 +132,7 @@ def record(name: str = "recording", *, gpu: int | None = None) -> Recording:
     name : str
         Name of the trace.
     gpu : int, optional
-        Whose work is kept, by CUDA's number; that of the GPU with the most by default. A note counts the work of other GPUs.
+        Whose work is kept, by CUDA's number; that of all GPUs by default. A note counts the work of other GPUs.
 
     Returns
     -------
@@ -157,15 +160,6 @@ def record(name: str = "recording", *, gpu: int | None = None) -> Recording:
     if gpu is not None:
         gpu = whole_number("gpu", gpu, least=0, error=RecordingError)
     return Recording(name, gpu)
-
-
-def _busiest(records: ActivityRecords) -> int:
-    """Return the GPU whose kernels, copies and sets take longest together; the first where none did anything."""
-    work = records.work
-    if not len(work):
-        return 0
-    gpus, back = np.unique(work["gpu"], return_inverse=True)
-    return int(gpus[np.argmax(np.bincount(back, (work["end_ns"] - work["start_ns"]).astype(float)))])
 
 
 def _driver() -> Any:

@@ -11,10 +11,12 @@ import numpy as np
 from streamscope.arrays import Array, BoolArray
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.recording.activity_records import ActivityRecords, Rows, marker_ranges
-from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, joined, name_waits
+from streamscope.recording.nccl_ranges import NcclLaunch, NcclRange, nccl_facts, ranges_of_nccl
+from streamscope.trace.activities import Activities, Names, Streams, joined, name_waits, with_peers
+from streamscope.trace.communication import collective_kind, communicates
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
-from streamscope.trace.joins import looked_up
+from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.plausibility import timed
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.symbols import call_kinds
@@ -33,12 +35,15 @@ _COMPILING = {1: "compile", 4 << 16: "load module", 5 << 16: "load kernel"}
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """The block of code that was recorded, on CUPTI's clock, and the GPU whose work is kept. Calls outside are not the user's."""
+    """The block of code that was recorded, on CUPTI's clock, and the GPU whose work is kept: all where None.
+
+    Calls outside are not the user's.
+    """
 
     name: str
     start_ns: int
     end_ns: int
-    gpu: int
+    gpu: int | None = None
 
     def began(self, rows: Rows) -> Rows:
         """Return the rows that began in the block."""
@@ -48,7 +53,7 @@ class CodeBlock:
 def recorded_trace(records: ActivityRecords, block: CodeBlock, device: DeviceInfo, call_name: CallName, notes: Sequence[str] = ()) -> Trace:
     """Return CUPTI's records of a block as a trace, whose zero is the start of the block.
 
-    ``device`` is the GPU whose work is kept. ``call_name`` returns a CUDA function's name by its number, of the
+    ``device`` names the GPUs whose work is kept. ``call_name`` returns a CUDA function's name by its number, of the
     runtime (1) or driver (0).
     """
     names, streams = Names(), Streams("context")
@@ -58,16 +63,17 @@ def recorded_trace(records: ActivityRecords, block: CodeBlock, device: DeviceInf
     own = block.began(records.overheads)
     compiling = np.isin(own["what"], list(_COMPILING))
     ranges, open_ranges = marker_ranges(records.markers)
+    kernels = _work(records.work, names, records.texts)
     parts = [
         calls,
-        _work(records.work, names, records.texts),
+        _with_collectives(kernels, calls, ranges_of_nccl(ranges, records.texts, {}), names.all()),
         _replays(records.work, calls.correlation[calls.kind == SpanKind.GRAPH_LAUNCH], names),
         _ranges(block.began(ranges), names, records.texts),
         _compiling(own[compiling], names),
     ]
     said = [*notes, *_notes(records.dropped, captured, open_ranges)]
     found = timed(replace(joined(parts), names=names.all()), said)
-    found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == block.gpu)])
+    found.places = streams.texts_of(found)
     on_stream = records.waits[records.waits["what"] == _STREAM_SYNCHRONIZED]
     name_waits(found, on_stream["correlation"], on_stream["stream"], block.gpu)
     return foreign_trace(
@@ -162,14 +168,34 @@ def _work(work: Rows, names: Names, texts: Mapping[int, str]) -> Activities:
     name[copy] = names.codes(work["way"][copy], lambda way: _COPIES.get(way, "copy"))
     blocks, threads = (work[f"{what}_x"] * work[f"{what}_y"] * work[f"{what}_z"] for what in ("grid", "block"))
     more = {"blocks": blocks, "threads": threads, "graph_node": np.where(work["graph_node"] == 0, -1, work["graph_node"])}
-    return _rows(work["code"], name, work, "stream", **more, **{column: work[column] for column in ("correlation", "bytes", "gpu")})
+    found = _rows(work["code"], name, work, "stream", **more, **{column: work[column] for column in ("correlation", "bytes", "gpu")})
+    return with_peers(found, copy & (work["from_gpu"] != work["to_gpu"]), work["from_gpu"], work["to_gpu"])
+
+
+def _with_collectives(work: Activities, calls: Activities, ranges: Sequence[NcclRange], names: Sequence[str]) -> Activities:
+    """Return work with the facts of kernels that NCCL launched; kernels of graphs have none, since NCCL was called before."""
+    used, which = distinct(work.name)
+    communicating = np.array([communicates(names[code]) for code in used.tolist()], bool)[which] & (work.kind == SpanKind.KERNEL)
+    launch = calls.rows(calls.kind == SpanKind.LAUNCH)
+    call = looked_up(launch.correlation, np.arange(len(launch)), work.correlation, -1)
+    rows = np.flatnonzero(communicating & (call >= 0)) if ranges else np.zeros(0, np.int64)
+    launches = [
+        NcclLaunch(int(launch.place[at]), int(launch.start_ns[at]), collective_kind(names[int(work.name[row])]))
+        for row, at in zip(rows.tolist(), call[rows].tolist(), strict=True)
+    ]
+    fact, facts = work.fact.copy(), list(work.facts)
+    for row, known in zip(rows.tolist(), nccl_facts(ranges, launches), strict=True):
+        if known is not None:
+            fact[row] = len(facts)
+            facts.append(known)
+    return replace(work, fact=fact, facts=facts)
 
 
 def _replays(work: Rows, launches: Array, names: Names) -> Activities:
-    """Return each graph launch from its first node to its last, on the stream of the first."""
+    """Return each graph launch on each of its GPUs, from its first node to its last, on the stream of the first."""
     nodes = work[np.isin(work["correlation"], launches)]
-    nodes = nodes[np.lexsort((nodes["start_ns"], nodes["correlation"]))]
-    _, first = np.unique(nodes["correlation"], return_index=True)
+    nodes = nodes[np.lexsort((nodes["start_ns"], nodes["gpu"], nodes["correlation"]))]
+    _, first = np.unique(nodes[["correlation", "gpu"]], return_index=True)
     whole = nodes[first]
     if len(first):
         whole["end_ns"] = np.maximum.reduceat(nodes["end_ns"], first)
