@@ -21,6 +21,8 @@ MEMSET = np.dtype([("kind", "i4"), ("value", "u4"), ("bytes", "u8"), ("start", "
 OBJECT = np.dtype([("pt", [("process_id", "u4"), ("thread_id", "u4")]), ("pad", "u4")])
 MARKER = np.dtype([("kind", "i4"), ("flags_", "i4"), ("timestamp", "u8"), ("id", "u4"), ("object_kind", "i4"), ("object_id", OBJECT),
                    ("pad", "u4"), ("name", "i8"), ("domain", "i8")])  # fmt: skip
+MARKER_DATA = np.dtype([("kind", "i4"), ("flags_", "i4"), ("id", "u4"), ("payload_kind", "i4"),
+                        ("payload", [("metric_value_uint64", "u8")]), ("color", "u4"), ("category", "u4")])  # fmt: skip
 OVERHEAD = np.dtype([("kind", "i4"), ("overhead_kind", "i4"), ("object_kind", "i4"), ("object_id", OBJECT), ("start", "u8"), ("end", "u8")])
 SYNCHRONIZATION = np.dtype([("kind", "i4"), ("type", "i4"), ("start", "u8"), ("end", "u8"), ("correlation_id", "u4"), ("context_id", "u4"),
                             ("stream_id", "u4"), ("pad", "u4"), ("cuda_event_sync_id", "u8")])  # fmt: skip
@@ -34,6 +36,7 @@ class ActivityKind(IntEnum):
     RUNTIME = 5
     CONCURRENT_KERNEL = 10
     MARKER = 12
+    MARKER_DATA = 13
     OVERHEAD = 17
     MEMCPY2 = 22
     CUDA_EVENT = 36
@@ -67,11 +70,12 @@ Driver = IntEnum(
 )
 
 
-DTYPES = {"kernel": KERNEL, "memcpy": MEMCPY, "memcpy_pto_p": PEER, "memset": MEMSET, "api": API, "marker": MARKER, "overhead": OVERHEAD,
-          "synchronization": SYNCHRONIZATION, "cuda_event": CUDA_EVENT}  # fmt: skip
+DTYPES = {"kernel": KERNEL, "memcpy": MEMCPY, "memcpy_pto_p": PEER, "memset": MEMSET, "api": API, "marker": MARKER,
+          "marker_data": MARKER_DATA, "overhead": OVERHEAD, "synchronization": SYNCHRONIZATION, "cuda_event": CUDA_EVENT}  # fmt: skip
 OF_KIND = {
     ActivityKind.MEMCPY: MEMCPY, ActivityKind.MEMCPY2: PEER, ActivityKind.MEMSET: MEMSET, ActivityKind.DRIVER: API,
-    ActivityKind.RUNTIME: API, ActivityKind.CONCURRENT_KERNEL: KERNEL, ActivityKind.MARKER: MARKER, ActivityKind.OVERHEAD: OVERHEAD,
+    ActivityKind.RUNTIME: API, ActivityKind.CONCURRENT_KERNEL: KERNEL, ActivityKind.MARKER: MARKER,
+    ActivityKind.MARKER_DATA: MARKER_DATA, ActivityKind.OVERHEAD: OVERHEAD,
     ActivityKind.CUDA_EVENT: CUDA_EVENT, ActivityKind.SYNCHRONIZATION: SYNCHRONIZATION,
 }  # fmt: skip
 

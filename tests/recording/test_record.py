@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tests.recording.fake_cupti import CUPTI, ActivityKind, Driver, Library, Runtime, record
 
@@ -268,6 +269,42 @@ def test_copies_between_gpus_say_from_which_to_which(library):
     assert list(zip(spans.correlation[peers.span], peers.from_gpu, peers.to_gpu, strict=True)) == [(5, 1, 0), (7, 0, 1)]
     assert [spans.names[name] for name in spans.name[peers.span]] == ["copy between devices"] * 2
     assert spans.gpu[peers.span].tolist() == [1, 0]
+
+
+def payload(*numbers):
+    """Return the address of a copy of an NVTX payload, as CUPTI makes one: it is freed where it is read."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    content = np.array(numbers, np.uint64).tobytes()
+    data, address = libc.malloc(len(content)), libc.malloc(24)
+    ctypes.memmove(data, content, len(content))
+    ctypes.memmove(address, np.array([1 << 24, len(content), data], np.uint64).tobytes(), 24)
+    return address
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "numbers", "kind", "nbytes", "communicator"),
+    [
+        (b"ncclAllReduce", b"ncclDevKernel_Generic_1", (0xABC, 4096, 0), "all_reduce", 4096, "abc"),
+        (b"ncclAllReduce", b"ncclDevKernel_Generic_1", (4096, 0), "all_reduce", 0, ""),  # before NCCL 2.24
+        (b"ncclReduceScatter", b"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", (7, 512, 0), "reduce_scatter", 0, "7"),
+        (b"ncclAllGather", b"ncclDevKernel_Generic_1", (7, 512), "all_gather", 0, "7"),
+    ],
+)
+def test_the_payload_of_nccls_ranges_has_bytes_and_communicator(library, name, kernel, numbers, kind, nbytes, communicator):
+    with ss.record() as recording:
+        for one in (1, 2):  # of two GPUs, in a group
+            start = record(ActivityKind.MARKER, flags_=2, timestamp=library.now, id=one, thread=11, name=text(name), domain=text(b"NCCL"))
+            end = record(ActivityKind.MARKER, flags_=4, timestamp=library.now + 1, id=one, thread=11)
+            more = record(ActivityKind.MARKER_DATA, id=one, payload_kind=6, payload=payload(*numbers))
+            library.records += [start, more, end]
+            library.now += 5
+        launch(library, kernel, correlation=4, gpu=0)
+        launch(library, kernel, correlation=5, gpu=1)
+    found = recording.trace.collectives
+    assert found.words("kind") == [kind] * 2
+    assert found.nbytes.tolist() == [nbytes] * 2
+    assert found.words("communicator") == [communicator] * 2
 
 
 def test_collectives_are_known_by_the_ranges_of_nccl_and_joined_across_gpus(library):

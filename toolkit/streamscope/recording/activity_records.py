@@ -17,7 +17,8 @@ Rows = Any
 _Layouts = Mapping[int, "Layout"]
 
 _MARKER_START, _MARKER_END = 1 << 1, 1 << 2
-STRUCTURES = ("kernel", "memcpy", "memcpy_pto_p", "memset", "api", "synchronization", "cuda_event", "marker", "overhead")
+_STRUCTURE = 6  # CUPTI_METRIC_VALUE_KIND_NVTX_EXTENDED_PAYLOAD
+STRUCTURES = ("kernel", "memcpy", "memcpy_pto_p", "memset", "api", "synchronization", "cuda_event", "marker", "marker_data", "overhead")
 """cupti-python's names of the record layouts, without their versions."""
 
 
@@ -66,6 +67,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "markers": {
         "time_ns": "timestamp", "thread": "object_id.pt.thread_id", "id": "id", "flags": "flags_", "name": "name", "domain": "domain",
     },
+    "attributes": {"id": "id", "kind": "payload_kind", "payload": "payload.metric_value_uint64"},
     "overheads": {"start_ns": "start", "end_ns": "end", "thread": "object_id.pt.thread_id", "what": "overhead_kind"},
 }  # fmt: skip
 
@@ -77,7 +79,8 @@ class ActivityRecords:
     Every row has a ``code``: of calls, 1 for the runtime and 0 for the driver; of work, a `SpanKind`. A call's ``name`` is the number of
     the function, and its ``status`` its return value; other names, and domains of markers, are addresses of ``texts``. ``graph_node`` is 0
     outside graphs; ``from_gpu`` and ``to_gpu`` are 0 where a copy stays on one GPU; ``event`` is the id of one record of an event. Markers
-    are ends of NVTX ranges; overheads are the time that CUPTI and the driver themselves took.
+    are ends of NVTX ranges, and attributes say more of one of the same id; ``payloads`` has the bytes of those that came with a structure.
+    Overheads are the time that CUPTI and the driver themselves took.
     ``dropped`` counts records that CUPTI says it had no room for.
     """
 
@@ -86,8 +89,10 @@ class ActivityRecords:
     waits: Rows = field(default_factory=lambda: _empty("waits"))
     events: Rows = field(default_factory=lambda: _empty("events"))
     markers: Rows = field(default_factory=lambda: _empty("markers"))
+    attributes: Rows = field(default_factory=lambda: _empty("attributes"))
     overheads: Rows = field(default_factory=lambda: _empty("overheads"))
     texts: Mapping[int, str] = field(default_factory=dict)
+    payloads: Mapping[int, bytes] = field(default_factory=dict)
     dropped: int = 0
 
     @classmethod
@@ -97,12 +102,13 @@ class ActivityRecords:
         layouts: _Layouts,
         size_at: Callable[[npt.NDArray[np.uint8], int], int],
         text_at: Callable[[int], str],
+        payload_at: Callable[[int], bytes] = lambda _: b"",
         dropped: int = 0,
     ) -> Self:
         """Read the records in CUPTI's buffers, each cut to its filled part, beginning at a multiple of 8 in memory.
 
         ``layouts`` are of the kinds to read, by CUPTI's number. ``size_at`` says how many bytes the record at an offset of a buffer takes,
-        and is asked once for each kind; ``text_at`` returns the text at an address.
+        and is asked once for each kind; ``text_at`` returns the text at an address, and ``payload_at`` the payload of a range, once.
         """
         sizes: dict[int, int] = {}
         found: dict[str, list[Rows]] = {table: [] for table in _COLUMNS}
@@ -114,7 +120,12 @@ class ActivityRecords:
         tables = {table: np.concatenate([_empty(table), *parts]) for table, parts in found.items()}
         named = [tables[table][column] for table, column in TEXT_COLUMNS]
         addresses = np.unique(np.concatenate(named)).tolist()
-        return cls(**tables, texts={address: text_at(address) for address in addresses if address}, dropped=dropped)
+        texts = {address: text_at(address) for address in addresses if address}
+        given = tables["attributes"][(tables["attributes"]["kind"] == _STRUCTURE) & (tables["attributes"]["payload"] != 0)]
+        # Each address once: reading frees it.
+        content = {address: payload_at(address) for address in np.unique(given["payload"]).tolist()}
+        payloads = {one: content[address] for one, address in given[["id", "payload"]].tolist()}
+        return cls(**tables, texts=texts, payloads=payloads, dropped=dropped)
 
 
 TEXT_COLUMNS = (("work", "name"), ("markers", "name"), ("markers", "domain"))
@@ -202,6 +213,7 @@ def layouts_of(cupti: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[int, Lay
         (kinds.SYNCHRONIZATION, "waits", 0, "synchronization"),
         (kinds.CUDA_EVENT, "events", 0, "cuda_event"),
         (kinds.MARKER, "markers", 0, "marker"),
+        (kinds.MARKER_DATA, "attributes", 0, "marker_data"),
         (kinds.OVERHEAD, "overheads", 0, "overhead"),
     )
     return {int(kind): Layout(table, int(code), dtypes[structure]) for kind, table, code, structure in read}

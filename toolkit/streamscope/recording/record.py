@@ -21,7 +21,7 @@ from streamscope.recording.subscription import CALLS, NO_GPU_HINT, WORK, subscri
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.trace import Trace
 
-KINDS = (*WORK, *CALLS, "SYNCHRONIZATION", "CUDA_EVENT", "OVERHEAD", "MARKER")
+KINDS = (*WORK, *CALLS, "SYNCHRONIZATION", "CUDA_EVENT", "OVERHEAD", "MARKER", "MARKER_DATA")
 TAKEN_OVER = "another profiler took CUPTI over while this recorded: what ran from then on is missing"
 
 

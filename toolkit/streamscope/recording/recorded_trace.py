@@ -66,7 +66,7 @@ def recorded_trace(records: ActivityRecords, block: CodeBlock, device: DeviceInf
     kernels = _work(records.work, names, records.texts)
     parts = [
         calls,
-        _with_collectives(kernels, calls, ranges_of_nccl(ranges, records.texts, {}), names.all()),
+        _with_collectives(kernels, calls, ranges_of_nccl(ranges, records.texts, records.payloads), names.all()),
         _replays(records.work, calls.correlation[calls.kind == SpanKind.GRAPH_LAUNCH], names),
         _ranges(block.began(ranges), names, records.texts),
         _compiling(own[compiling], names),

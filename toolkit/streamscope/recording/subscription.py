@@ -42,6 +42,8 @@ _QUERIES = (
 """In names of calls that only ask, or only touch the host's memory. They are not recorded: PyTorch makes ten of them for each kernel."""
 _ZEROED_BUFFERS = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER
 _NO_MORE = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
+_MOST_PAYLOAD_BYTES = 1 << 16
+"""Larger ones, or of unknown size, are not read: NCCL's have 16 to 40 bytes."""
 _SYSTEM_THREAD_IDS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
 _REQUESTED = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t))
 _CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(ctypes.c_int))
@@ -155,7 +157,7 @@ class Subscription:
             self._check("cuptiActivityFlushAll", 1)
             self._library.cuptiActivityGetNumDroppedRecords(None, 0, ctypes.byref(dropped))
             filled, self._filled = self._filled, {}
-            return ActivityRecords.decoded(filled.values(), self._layouts, self._size_at, _text_at, dropped.value)
+            return ActivityRecords.decoded(filled.values(), self._layouts, self._size_at, _text_at, _payload_at, dropped.value)
         finally:
             self._leave(kinds)
 
@@ -363,6 +365,23 @@ def _buffer(*, touched: bool = False) -> npt.NDArray[np.uint64]:
 
 def _text_at(address: int) -> str:
     return ctypes.string_at(address).decode(errors="replace")
+
+
+class _PayloadData(ctypes.Structure):
+    """``nvtxPayloadData_t``."""
+
+    _fields_ = (("schema", ctypes.c_uint64), ("size", ctypes.c_size_t), ("payload", ctypes.c_void_p))
+
+
+def _payload_at(address: int) -> bytes:
+    """Return the payload of an NVTX range, which CUPTI copied for us, and free it."""
+    data = _PayloadData.from_address(address)
+    known = data.payload and data.size <= _MOST_PAYLOAD_BYTES
+    content = ctypes.string_at(data.payload, data.size) if known else b""
+    free = ctypes.CDLL(None).free
+    free(ctypes.c_void_p(data.payload))
+    free(ctypes.c_void_p(address))
+    return content
 
 
 def _refuse_beside_torch() -> None:
