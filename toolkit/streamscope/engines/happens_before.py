@@ -4,6 +4,7 @@ The rules are those of `streamscope.devices.protocol`. Work on a lane is in orde
 the call, and whoever waits for a record knows all that its lane knew there. The host issues in order: its functions are done before
 anything is issued after them, and what it has waited for is done for all that it issues later. A graph starts when all before it on lane 0
 is done and counts as one item there; inside it, only the capture's own order holds. Runs follow each other without a synchronisation.
+A part of a collective ends when the parts that it awaits have begun, and so knows what they knew at their start.
 
 What is known is a vector clock: for each *strand* (a lane, a lane inside graphs, the host) the position up to which its items are done.
 A graph that cannot be captured is read as what then happens: its steps issued one by one. In a capture, every lane forks from the main one
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
+from streamscope.program.collective import Collective
 from streamscope.program.launch import HostCall, Launch
 from streamscope.words import a_kind
 
@@ -115,6 +117,8 @@ class Walk:
     _run: int = 0
     _next_item: int = 0
     _next_wait: int = 0
+    _parts: list[Visit] = field(default_factory=list)
+    """The parts of a collective that are visited so far."""
 
     def __post_init__(self) -> None:
         self._lanes = len(self.plan.lanes)
@@ -206,11 +210,30 @@ class Walk:
         yield visit
         visit.knows = clock.copy()
         visit.end = self._done(strand)
+        if isinstance(work, Launch) and work.collective is not None:
+            self._meet(visit, work.collective)
+
+    def _meet(self, visit: Visit, collective: Collective) -> None:
+        """Let each part of a collective know what those that it awaits knew, once the last part is visited."""
+        if self._parts and self._parts[0].item.work.operation != visit.item.work.operation:
+            self._parts = []  # Parts that are left alone.
+        self._parts.append(visit)
+        if len(self._parts) < len(collective.gpus):
+            return
+        parts, self._parts = self._parts, []
+        for part in parts:
+            awaited = collective.awaits(_part(part))
+            part.end = np.maximum.reduce([part.end, *(other.knows for other in parts if _part(other) in awaited)])
+            _merge(self._clocks[part.strand], part.end)
 
     def _done(self, strand: int) -> _Clock:
         self._counts[strand] += 1
         self._clocks[strand][strand] = self._counts[strand]
         return np.array(self._clocks[strand])
+
+
+def _part(visit: Visit) -> int:
+    return key_of(visit.item.work)[1]
 
 
 def covers(clock: _Clock, other: _Clock) -> bool:

@@ -82,6 +82,7 @@ def captured_steps(
     for step, lane, reads, writes in _work(operations, lane_of):
         more = tokens.get(step.launch.operation, ()) if isinstance(step, Issue) else ()
         issued.append(_Issued(step, lane, *tracker.issue(lane, {*reads, *more}, writes, (tracker.start,))))
+        _meet(tracker, issued)
     # The join: CUDA ends no capture while a stream holds work that its origin has not waited for.
     waits, _ = tracker.issue(0, (), (), tracker.last)
     issued.append(_Issued(None, 0, waits, None))
@@ -177,11 +178,23 @@ def _repeating(work: Sequence[_Work], lanes: int, first_event: int) -> tuple[lis
     items = Counter(lane for _, lane, _, _ in work)
     rounds: list[tuple[list[Step], int]] = []
     for _ in range(_MOST_ROUNDS):
-        issued = [_Issued(step, lane, *tracker.issue(lane, reads, writes)) for step, lane, reads, writes in work]
+        issued: list[_Issued] = []
+        for step, lane, reads, writes in work:
+            issued.append(_Issued(step, lane, *tracker.issue(lane, reads, writes)))
+            _meet(tracker, issued)
         rounds.append(_with_events(issued, lambda stamp: (stamp.lane, (stamp.position - 1) % items[stamp.lane]), first_event))
         if len(rounds) > 1 and rounds[-1] == rounds[-2]:
             return rounds[-1]
     raise EngineError(f"the waits of {len(work)} operations on {lanes} lanes do not settle", hint="please report this program")
+
+
+def _meet(tracker: HazardTracker, issued: Sequence[_Issued]) -> None:
+    """Note what the parts of a collective know of each other, where the last of them was issued just now."""
+    step = issued[-1].step
+    collective = step.launch.collective if isinstance(step, Issue) else None
+    if collective is not None and isinstance(step, Issue) and step.launch.part == len(collective.gpus) - 1:
+        stamps = [one.stamp for one in issued[-len(collective.gpus) :] if one.stamp is not None]
+        tracker.meet(stamps, collective.awaits)
 
 
 def _with_events(issued: Sequence[_Issued], key: Callable[[Stamp], tuple[int, int]], first_event: int) -> tuple[list[Step], int]:

@@ -7,7 +7,7 @@ are none, after that write (write-after-write): each of those reads comes after 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from streamscope.order.clocks import AnyStamp, Clock, Stamp, fewest, merged
@@ -124,6 +124,14 @@ class HazardTracker:
         stamp = self.last[lane] = Stamp(lane, 1 if before is None else before.position + 1, clock)
         note(lane, stamp, reading, writing)
         return waits, stamp
+
+    def meet(self, stamps: Sequence[Stamp], awaits: Callable[[int], Sequence[int]]) -> None:
+        """Let the parts of a collective, just issued, know what those knew that each awaits: by ``awaits(part)`` the numbers of parts."""
+        begun = [(*stamp.clock[: stamp.lane], stamp.position - 1, *stamp.clock[stamp.lane + 1 :]) for stamp in stamps]
+        for part, stamp in enumerate(stamps):
+            for other in awaits(part):
+                stamp.clock = merged(stamp.clock, begun[other])
+            self._clocks[stamp.lane] = merged(self._clocks[stamp.lane], stamp.clock)
 
     def _clock(self, lane: int) -> Clock:
         """Return the clock of a lane's next item: the lane's own, and the host's when it issues the item."""

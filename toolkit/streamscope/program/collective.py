@@ -19,7 +19,7 @@ DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64", "u
 
 @dataclass(frozen=True)
 class Collective:
-    """An operation that several GPUs carry out together: each begins its part, and none ends before all have begun.
+    """An operation that several GPUs carry out together: each begins its part, and waits for the parts that it needs (see `awaits`).
 
     Attributes
     ----------
@@ -50,6 +50,18 @@ class Collective:
     def writes(self, part: int) -> bool:
         """Tell whether a part has a result."""
         return self.kind != "send" or part != self.root
+
+    @property
+    def communicator(self) -> tuple[tuple[int, ...], int]:
+        """What carries it out: GPUs and priority. All GPUs of a communicator need one order of its collectives."""
+        return self.gpus, self.priority
+
+    def awaits(self, part: int) -> tuple[int, ...]:
+        """Return the parts that have begun, itself among them, when a part ends: those whose operands its result comes from.
+
+        One that only sends may be done before the others begin: NCCL puts a small operand into a buffer of theirs.
+        """
+        return tuple(sorted({part, self.root})) if self.kind in ("broadcast", "send") else tuple(range(len(self.gpus)))
 
     def results(self, operands: Sequence[Array]) -> list[Array]:
         """Return the results of the parts that have one, from the operands of those that have one, in NumPy."""

@@ -260,7 +260,7 @@ class SimulatedDevice:
     ) -> Call:
         """Prepare a collective; each call of the result puts all its parts on their streams."""
         own = [self._core.own(SimulatedStream, stream) for stream in streams]
-        joined = BoundCollective(self._core, self.estimate_ns(parts[0]), len(parts))
+        joined = BoundCollective(self._core, self.estimate_ns(parts[0]), parts)
         with self.lock:
             self._collectives.add(joined)
         works = [
@@ -279,9 +279,14 @@ class SimulatedDevice:
         calls_ns = [self._prices.call_ns(part) if self._measured else modelled_ns for part in parts]
 
         def run() -> None:
-            with self.lock, deferred():  # Not torn: a part alone would wait for ever.
-                for stream, work, call_ns in zip(own, works, calls_ns, strict=True):
-                    stream.launch(work, call_ns)
+            # Nothing that can fail stands between the parts: one alone would wait for ever.
+            with self.lock:
+                _forbid_mixture(parts[0], own)
+                for stream in own:
+                    stream.make_room()
+                with deferred():
+                    for stream, work, call_ns in zip(own, works, calls_ns, strict=True):
+                        stream.launch(work, call_ns)
 
         return run
 
@@ -398,6 +403,16 @@ class SimulatedDevice:
         if len(buffers) != expected:
             raise DeviceError(f"{work.name!r} {role} {counted(expected, 'variable')} and was bound to {counted(len(buffers), 'buffer')}")
         return tuple(self._core.own(SimulatedBuffer, buffer) for buffer in buffers)
+
+
+def _forbid_mixture(launch: Launch, streams: Sequence[SimulatedStream]) -> None:
+    """Refuse a collective of which some streams are captured and others are not, as NCCL does; that breaks the capture."""
+    captures = {stream.capture for stream in streams}
+    if len(captures) > 1:
+        left = ", ".join(repr(stream.name) for stream in streams if stream.capture is None) or "another capture's stream"
+        message, hint = f"{launch} has a part on {left}", "let that stream wait for an event recorded in the capture"
+        errors = [capture.fail(message, hint=hint) for capture in captures if capture is not None]
+        raise errors[0]
 
 
 def _whole(duration_ns: float) -> float:

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
 
 import numpy as np
 
 from streamscope.arrays import Array
 from streamscope.devices.log import LogRecord
 from streamscope.devices.simulated.core import Action, Appointment, Core
-from streamscope.devices.simulated.execution import Part
+from streamscope.devices.simulated.execution import BoundLaunch, Part
 from streamscope.devices.simulated.memory import poison_of
 from streamscope.errors import OutOfMemoryError
-from streamscope.program.launch import call_collective
+from streamscope.program.launch import Launch, call_collective
+
+BUFFERED_BYTES = 1 << 16
+"""Who sends no more than this may be done before the receivers begin: it is in a buffer of theirs."""
 
 
 class PeerLinks:
@@ -59,73 +64,84 @@ class _PeerCopy:
 
 @dataclass(eq=False)
 class Meeting:
-    """One run of a collective, from the start of its first part to its end.
+    """One run of a collective, from the start of its first part to the end of its last one.
 
-    A part reads from its start to the end of the whole: where its operand changes meanwhile, the results are poison, as on a GPU they are
-    a mixture.
+    A part reads and writes from its start to its end. Its result is poison meanwhile; where its operand changes, results that come later
+    are poison, as on a GPU they are a mixture.
     """
 
     parts: dict[int, Part] = field(default_factory=dict)
+    """Those that have begun."""
+    transferring: set[int] = field(default_factory=set)
+    """Those of them that wait for no other any more."""
+    ended: set[int] = field(default_factory=set)
     aborted: bool = False
     """Its parts end as they begin, and leave poison."""
-    end: Appointment | None = None
-    """When the transfer is to end, once all have begun."""
+    ends: list[Appointment] = field(default_factory=list)
+    """When transfers are to end."""
 
 
 class BoundCollective:
     """A collective bound to its buffers. Streams are in order, so the n-th start of each part belongs to the n-th run."""
 
-    def __init__(self, core: Core, duration_ns: float, count: int) -> None:
+    def __init__(self, core: Core, duration_ns: float, launches: Sequence[Launch]) -> None:
         self.core = core
         self.duration_ns = duration_ns
-        self.count = count
+        self._launches = launches
+        self._awaited = list(map(_awaited, launches))
         self._meetings: deque[Meeting] = deque()
 
     def begin(self, part: Part) -> None:
-        """Let a part begin; the last one lets the transfer begin."""
+        """Let a part begin; the transfer begins for those that have waited for it."""
         number = part.work.launch.part
         meeting = next((each for each in self._meetings if number not in each.parts), None)
         if meeting is None:
             meeting = Meeting()
             self._meetings.append(meeting)
-        meeting.parts[number] = part
+        parts, timeline = meeting.parts, self.core.timeline
+        parts[number] = part
+        _spoil(part.work)
         if meeting.aborted:
-            if len(meeting.parts) == self.count:
-                self._meetings.remove(meeting)
-            self.core.timeline.at(self.core.timeline.now_ns, lambda: self._break_off(part))
-        elif len(meeting.parts) == self.count:
-            timeline = self.core.timeline
+            timeline.at(timeline.now_ns, lambda: self._break_off(meeting, number))
+            return
+        ready = [each for each in sorted(parts) if each not in meeting.transferring and self._awaited[each] <= parts.keys()]
+        if ready:
             self.core.note(part.work.launch)
-            stretch = max(each.stretch for each in meeting.parts.values())
-            meeting.end = timeline.at(timeline.now_ns + self.duration_ns * stretch, lambda: self._end(meeting))
+            meeting.transferring.update(ready)
+        for each, group in groupby(sorted(ready, key=lambda each: parts[each].stretch), key=lambda each: parts[each].stretch):
+            end = timeline.at(timeline.now_ns + self.duration_ns * each, partial(self._end, meeting, list(group)))
+            meeting.ends.append(end)
 
     def abort(self) -> None:
         """End the runs that are under way now, and parts of theirs that come later as they begin."""
         for meeting in [each for each in self._meetings if not each.aborted]:
             meeting.aborted = True
-            if meeting.end is not None:
-                meeting.end.cancel()
-            if len(meeting.parts) == self.count:
-                self._meetings.remove(meeting)
-            for part in list(meeting.parts.values()):
-                self._break_off(part)
+            for end in meeting.ends:
+                end.cancel()
+            for number in meeting.parts.keys() - meeting.ended:
+                self._break_off(meeting, number)
 
-    def _break_off(self, part: Part) -> None:
-        for target in part.work.writes:
-            target.poison()
+    def _break_off(self, meeting: Meeting, number: int) -> None:
+        part = meeting.parts[number]
+        self._note_ended(meeting, [number])
         part.work.let_go()
         part.kernel.end()
         part.finished()
 
-    def _end(self, meeting: Meeting) -> None:
-        self._meetings.remove(meeting)
-        parts = [meeting.parts[number] for number in sorted(meeting.parts)]
+    def _note_ended(self, meeting: Meeting, numbers: Sequence[int]) -> None:
+        meeting.ended.update(numbers)
+        if len(meeting.ended) == len(self._launches):
+            self._meetings.remove(meeting)
+
+    def _end(self, meeting: Meeting, numbers: Sequence[int]) -> None:
+        ended = [meeting.parts[number] for number in numbers]
         try:
-            self._commit(parts)
+            self._commit(meeting, ended)
         except BaseException as error:  # noqa: BLE001 — whatever it is, the launch failed
-            self.core.fail(parts[-1].work.launch, error)
+            self.core.fail(ended[-1].work.launch, error)
+        self._note_ended(meeting, numbers)
         now_ns = self.core.timeline.now_ns
-        for part in parts:
+        for part in ended:
             work, log = part.work, part.work.execution.log
             work.let_go()
             part.kernel.end()
@@ -133,28 +149,54 @@ class BoundCollective:
                 launch = work.launch
                 what = (launch.name, launch.operation, launch.part, launch.kind, part.stream)
                 log.note(LogRecord(*what, part.start_ns, now_ns, part.replay, work.writes))
-        for part in parts:
+        for part in ended:
             part.finished()
 
-    def _commit(self, parts: Sequence[Part]) -> None:
-        if not any(part.work.writes for part in parts):
+    def _commit(self, meeting: Meeting, ended: Sequence[Part]) -> None:
+        for number, part in meeting.parts.items():
+            if number not in meeting.ended:
+                part.operand = _unchanged(part)
+        receivers = [part.work for part in ended if part.work.writes]
+        if not receivers:
             return
-        operands = [_unchanged(part) for part in parts if part.operand is not None]
-        results = iter(call_collective([part.work.launch for part in parts], operands))
-        for part in parts:
-            for (_, view), target in zip(part.work.launch.results, part.work.writes, strict=True):
-                result = next(results)
-                if view is None:
-                    target.check(result, "it")
-                    target.store(result)
-                else:
-                    view.put(target.hold(), result)
+        operands = [part.operand for _, part in sorted(meeting.parts.items()) if part.operand is not None]
+        results = iter(call_collective(self._launches, operands))
+        found = {launch.part: next(results) for launch in self._launches if launch.writes}
+        for work in receivers:
+            _put(work, found[work.launch.part])
 
 
-def _unchanged(part: Part) -> Array:
-    """Return the operand of a part, or poison where it is no longer what it was at the start."""
-    now, before = part.work.reads[0].values, part.operand
-    assert before is not None
+def _put(work: BoundLaunch, result: Array) -> None:
+    """Write the result of a part, which may be a part of a variable."""
+    ((_, view),), (target,) = work.launch.results, work.writes
+    if view is None:
+        target.check(result, "it")
+        target.store(result)
+    else:
+        view.put(target.hold(), result)
+
+
+def _spoil(work: BoundLaunch) -> None:
+    """Fill the result of a part with poison: from its start to its end, nobody knows what is there."""
+    for _, view in work.launch.results:
+        (target,) = work.writes
+        spec = target.spec if view is None else view.spec
+        _put(work, np.broadcast_to(np.asarray(poison_of(spec.dtype), spec.dtype), spec.shape))
+
+
+def _awaited(launch: Launch) -> set[int]:
+    """Return the parts that begin before a part's transfer does: all of them, but where the sender need not wait for the others."""
+    collective = launch.collective
+    assert collective is not None
+    return set(collective.awaits(launch.part) if collective.nbytes <= BUFFERED_BYTES else range(len(collective.gpus)))
+
+
+def _unchanged(part: Part) -> Array | None:
+    """Return the operand of a part, if it has one, or poison where it is no longer what it was at the start."""
+    before = part.operand
+    if before is None:
+        return None
+    now = part.work.reads[0].values
     if now.tobytes() == before.tobytes():
         return before
     try:

@@ -104,10 +104,8 @@ class SimulatedStream:
 
         ``tail_ns`` are left of the call when the item has arrived.
         """
-        depth = self.core.model.queue_depth
         with self.core.lock:
-            if len(self._items) >= depth:
-                self.core.block(lambda: len(self._items) < depth, f"item {depth + 1} on stream {self.name!r}")
+            self.make_room()
             with deferred():
                 self.core.spend(call_ns)
                 item.arrival_ns = self.core.host_ns - tail_ns
@@ -117,6 +115,12 @@ class SimulatedStream:
                 if len(self._items) == 1:
                     item.begin(self, item)
         return item.done
+
+    def make_room(self) -> None:
+        """Block the host while the queue is full."""
+        depth = self.core.model.queue_depth
+        if len(self._items) >= depth:
+            self.core.block(lambda: len(self._items) < depth, f"item {depth + 1} on stream {self.name!r}")
 
     def finish(self, *, drain_ns: float = 0.0) -> None:
         """Say that the oldest item is done now; events behind it are recorded ``drain_ns`` later at the earliest."""

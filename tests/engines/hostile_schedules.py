@@ -1,0 +1,96 @@
+"""Hostile schedules for plans: launches that begin late or last long, at random or each in turn; and what shows that a wait is gone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from tests.engines.random_host_programs import HostProgram
+
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.devices.simulated.core import Delays
+from streamscope.engines.capture_rules import capture_breaks
+from streamscope.engines.plan import Plan, Replay
+from streamscope.engines.prepared import Prepared
+from streamscope.engines.races import Race, races
+from streamscope.program.launch import HostCall, Launch
+from streamscope.program.reference import run_reference
+
+RUNS = 3
+"""Runs in a row: the first is warm, the second captures."""
+LATE_NS, LONG = 1e8, 1e6
+"""Later, and longer, than everything that does not wait for it."""
+
+
+def adversary(seed: int) -> Delays:
+    """Return delays that let launches start late and last long at random, so that what is not ordered shows."""
+    chance = random.Random(seed)
+    return lambda launch, stream: (chance.choice([0, 0, 0, 20_000, 200_000]), chance.choice([1, 1, 30]))
+
+
+def late(operation: int, part: int) -> Delays:
+    """Return delays that let one launch start very late."""
+    return lambda launch, stream: (LATE_NS if (launch.operation, launch.part) == (operation, part) else 0.0, 1.0)
+
+
+def long(operation: int, parts: Sequence[int]) -> Delays:
+    """Return delays that let some launches of an operation last very long."""
+    return lambda launch, stream: (0.0, LONG if launch.operation == operation and launch.part in parts else 1.0)
+
+
+def expected_of(made: HostProgram) -> list[Any]:
+    """Return the state after `RUNS` serial runs."""
+    state: Sequence[Any] = made.inputs
+    for _ in range(RUNS):
+        state = run_reference(made.program, state)
+    return list(state)
+
+
+def right(plan: Plan, made: HostProgram, expected: Sequence[Any], delays: Delays | None) -> bool:
+    """Tell whether runs in a row give the right results, to the bit, with every graph captured."""
+    prepared = Prepared(plan, SimulatedDevice(gpus=made.gpus, delays=delays))
+    prepared.load(made.inputs)
+    for _ in range(RUNS):
+        prepared.run()
+    outputs = prepared.outputs()
+    return not prepared.notes and all(map(same, outputs, expected))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two arrays are equal; NaN is NaN."""
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def against(race: Race) -> Iterator[Delays]:
+    """Yield schedules that show a race: its earlier launch is late, or long; of a collective, beside another long part."""
+    work = race.earlier.work
+    part = getattr(work, "part", 0)
+    yield late(work.operation, part)
+    if isinstance(work, Launch) and work.collective is not None:
+        yield long(work.operation, [part])
+        for other in range(len(work.collective.gpus)):
+            yield long(work.operation, [part, other])
+
+
+def without_wait(plan: Plan, index: int, made: HostProgram, expected: Sequence[Any]) -> str:
+    """Take a wait out of a plan, and return how that shows.
+
+    ``"wrong"``: a schedule gives other results, or a capture breaks; ``"needless"``: all work is ordered without it, which the vector
+    clocks of the audit prove; ``"hidden"``: neither.
+    """
+    broken = plan.without_wait(index)
+    breaks = any(capture_breaks(step.steps) for step in broken.steps if isinstance(step, Replay))
+    found = races(broken)
+    if not breaks and not found:
+        return "needless"
+    schedules = [*([None] if breaks else []), *(delays for race in found for delays in against(race))]
+    return "hidden" if all(right(broken, made, expected, delays) for delays in schedules) else "wrong"
+
+
+def all_late(plan: Plan) -> Iterator[Delays]:
+    """Yield a schedule for each launch in which it is late."""
+    for work in plan.program.launches():
+        assert not isinstance(work, HostCall)
+        yield late(work.operation, work.part)
