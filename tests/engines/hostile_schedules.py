@@ -15,6 +15,7 @@ from streamscope.engines.capture_rules import capture_breaks
 from streamscope.engines.plan import Plan, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.engines.races import Race, races
+from streamscope.errors import DeadlockError
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.reference import run_reference
 
@@ -30,9 +31,14 @@ def adversary(seed: int) -> Delays:
     return lambda launch, stream: (chance.choice([0, 0, 0, 20_000, 200_000]), chance.choice([1, 1, 30]))
 
 
-def late(operation: int, part: int) -> Delays:
-    """Return delays that let one launch start very late."""
-    return lambda launch, stream: (LATE_NS if (launch.operation, launch.part) == (operation, part) else 0.0, 1.0)
+def late(operation: int, part: int, other: tuple[int, int] | None = None) -> Delays:
+    """Return delays that let one launch start very late, and another one behind all the rest."""
+
+    def delays(launch: Launch, stream: str) -> tuple[float, float]:
+        key = launch.operation, launch.part
+        return (LATE_NS if key == (operation, part) else LATE_NS / 10 if key == other else 0.0), 1.0
+
+    return delays
 
 
 def long(operation: int, parts: Sequence[int]) -> Delays:
@@ -65,9 +71,10 @@ def same(one: Any, other: Any) -> bool:
 
 def against(race: Race) -> Iterator[Delays]:
     """Yield schedules that show a race: its earlier launch is late, or long; of a collective, beside another long part."""
-    work = race.earlier.work
+    work, then = race.earlier.work, race.later.work
     part = getattr(work, "part", 0)
     yield late(work.operation, part)
+    yield late(work.operation, part, (then.operation, getattr(then, "part", 0)))
     if isinstance(work, Launch) and work.collective is not None:
         yield long(work.operation, [part])
         for other in range(len(work.collective.gpus)):
@@ -77,8 +84,9 @@ def against(race: Race) -> Iterator[Delays]:
 def without_wait(plan: Plan, index: int, made: HostProgram, expected: Sequence[Any]) -> str:
     """Take a wait out of a plan, and return how that shows.
 
-    ``"wrong"``: a schedule gives other results, or a capture breaks; ``"needless"``: all work is ordered without it, which the vector
-    clocks of the audit prove; ``"hidden"``: neither.
+    ``"wrong"``: a schedule gives other results, or a capture breaks; ``"refused"``: collectives could wait for each other for ever;
+    ``"needless"``: all work is ordered without it, which the vector clocks of the audit prove, or it waits for a sender whose receiver is
+    done, and so has read all; ``"hidden"``: none of these.
     """
     broken = plan.without_wait(index)
     breaks = any(capture_breaks(step.steps) for step in broken.steps if isinstance(step, Replay))
@@ -86,7 +94,16 @@ def without_wait(plan: Plan, index: int, made: HostProgram, expected: Sequence[A
     if not breaks and not found:
         return "needless"
     schedules = [*([None] if breaks else []), *(delays for race in found for delays in against(race))]
-    return "hidden" if all(right(broken, made, expected, delays) for delays in schedules) else "wrong"
+    try:
+        if not all(right(broken, made, expected, delays) for delays in schedules):
+            return "wrong"
+    except DeadlockError:
+        return "refused"
+    return "needless" if all(_is_sender(race.earlier.work) for race in found) else "hidden"
+
+
+def _is_sender(work: Launch | HostCall) -> bool:
+    return isinstance(work, Launch) and work.name == "send" and not work.writes
 
 
 def all_late(plan: Plan) -> Iterator[Delays]:

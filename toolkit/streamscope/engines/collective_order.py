@@ -7,8 +7,9 @@ collectives of a communicator on all its GPUs; those of several communicators ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from streamscope.devices.protocol import Device
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
@@ -17,11 +18,11 @@ from streamscope.program.collective import Collective
 from streamscope.program.operation import Program
 from streamscope.words import counted
 
-_Run = tuple[int, int]
-"""The operation of a collective, and the run of the plan that it is of."""
-_Front = frozenset[_Run]
-"""Collectives that are done once a place is reached."""
-_NOTHING: _Front = frozenset()
+_Strand = tuple[int, int]
+"""A lane, and the graph that it is in: its place in the plan, or -1. Parts on one strand are in order."""
+_Clock = Mapping[_Strand, int]
+"""Of each strand, how many of its parts have begun and, on the same GPU, are done."""
+_NOTHING: _Clock = {}
 
 
 def check_gpus(program: Program, device: Device) -> None:
@@ -45,43 +46,78 @@ def check_collectives(plan: Plan, device: Device) -> None:
     """
     if plan.program.gpus == 1:
         return
-    lanes: dict[int, set[int]] = {}
-    for parts in _collectives(plan):
-        for issue in parts:
-            lanes.setdefault(issue.launch.gpu, set()).add(issue.lane)
-    if all(len(each) == 1 for each in lanes.values()):
+    strands: dict[int, set[_Strand]] = defaultdict(set)
+    for graph, steps in _sequences(plan):
+        for parts in _collectives(plan, steps):
+            for issue in parts:
+                strands[issue.launch.gpu].add((issue.lane, graph))
+    if all(len(each) == 1 for each in strands.values()):
         return  # They are in the order of their issue, on every GPU.
-    order = _Order(plan)
-    beside = [pair for pair in combinations(order.before, 2) if order.unordered(*pair)]
-    for first, second in beside:
-        if order.collective(first).gpus == order.collective(second).gpus:
-            raise DeadlockError(
-                f"{plan.engine} puts {order.named(first)} and {order.named(second)} on streams without an order, and one GPU may begin "
-                "with the one that another GPU has second",
-                hint="put collectives of the same GPUs on one stream of each",
-            )
-    for group in _groups(beside):
-        held = sum(device.channels(order.collective(each)) for each in group)
+    for part, beside in _unordered(plan):
+        collective = part.collective
+        for others in beside:
+            for other in others:
+                if other.collective.communicator == collective.communicator:
+                    raise DeadlockError(
+                        f"{plan.engine} puts {other} and {part} on streams without an order, and one GPU may begin with the one that "
+                        "another GPU has second",
+                        hint="put collectives of the same GPUs on one stream of each",
+                    )
+        together = [part, *(max(others, key=lambda other: device.channels(other.collective)) for others in beside)]
+        held = sum(device.channels(each.collective) for each in together)
         if held > device.room:
             raise DeadlockError(
-                f"{plan.engine} may run {' and '.join(map(order.named, group))} at the same time, which hold {held} multiprocessors of a "
+                f"{plan.engine} may run {' and '.join(map(str, together))} at the same time, which hold {held} multiprocessors of a "
                 f"GPU that has {device.room}",
                 hint="let one of them wait for the other",
             )
 
 
-def _groups(beside: Sequence[tuple[_Run, _Run]]) -> Iterator[list[_Run]]:
-    """Yield each collective with all later ones that may run beside it: they hold no less than those that do so all at once."""
-    around: dict[_Run, list[_Run]] = {}
-    for first, second in beside:
-        around.setdefault(first, [first]).append(second)
-    yield from around.values()
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A part of a collective, in one of the runs that are read."""
+
+    issue: Issue
+    name: str
+    strand: _Strand
+    before: _Clock
+    """What is known when it begins."""
+
+    @property
+    def collective(self) -> Collective:
+        found = self.issue.launch.collective
+        assert found is not None
+        return found
+
+    def __str__(self) -> str:
+        return self.name
 
 
-def _collectives(plan: Plan) -> Iterator[list[Issue]]:
+def _unordered(plan: Plan) -> Iterator[tuple[_Part, list[list[_Part]]]]:
+    """Yield each part with those issued before it that may still be under way on its GPU, strand by strand, where there are any."""
+    on_strand: dict[_Strand, list[_Part]] = defaultdict(list)
+    on_gpu: dict[int, dict[_Strand, None]] = defaultdict(dict)
+    for part in _Reading(plan).parts():
+        gpu = part.issue.launch.gpu
+        beside = [on_strand[strand][part.before.get(strand, 0) :] for strand in on_gpu[gpu] if strand != part.strand]
+        if found := [others for others in beside if others]:
+            yield part, found
+        on_strand[part.strand].append(part)
+        on_gpu[gpu][part.strand] = None
+
+
+def _sequences(plan: Plan) -> Iterator[tuple[int, tuple[Step, ...]]]:
+    """Yield the plan's own steps, and those of each graph behind the graph's place."""
+    yield -1, plan.steps
+    for graph, step in enumerate(plan.steps):
+        if isinstance(step, Replay):
+            yield graph, step.steps
+
+
+def _collectives(plan: Plan, steps: Sequence[Step]) -> Iterator[list[Issue]]:
     """Yield the parts of each collective, once it is sure that they are issued together, each once, and on streams of their GPUs."""
     parts: list[Issue] = []
-    for step in plan.flat():
+    for step in steps:
         launch = step.launch if isinstance(step, Issue) else None
         if parts and (launch is None or launch.operation != parts[0].launch.operation):
             raise _left_alone(plan, parts)
@@ -111,69 +147,71 @@ def _left_alone(plan: Plan, parts: Sequence[Issue]) -> DeadlockError:
     )
 
 
-class _Order:
-    """What comes after what, as streams, events and the host have it, for collectives alone.
+class _Reading:
+    """Reads a plan for what comes after what, as streams, events and the host have it, for collectives alone.
 
     It reads the steps as CUDA would, and takes nothing from planners, so that no fault is shared. Two runs are read, since the next run's
-    collectives may stand beside those of the run before. No part ends before all have begun, so a collective knows all that its parts know.
+    collectives may stand beside those of the run before. The steps of a graph are read as captured: where that fails, and they are issued
+    one by one, they keep the same orders and more.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.program = plan.program
-        self.before: dict[_Run, dict[int, _Front]] = {}
-        """Of each collective, by GPU: the collectives that are done there before its part begins."""
-        self._lanes: dict[int, _Front] = {}
-        self._events: dict[int, _Front] = {}
-        self._host: _Front = _NOTHING
-        self._parts: list[Issue] = []
-        for self._run in range(2):
-            for step in plan.steps:
-                self._read(step)
+        self._plan = plan
+        self._lanes: dict[int, _Clock] = {}
+        self._events: dict[int, _Clock] = {}
+        self._host: _Clock = _NOTHING
+        self._counts: dict[_Strand, int] = defaultdict(int)
+        self._parts: list[_Part] = []
 
-    def collective(self, run: _Run) -> Collective:
-        """Return a collective."""
-        found = self.program.operations[run[0]].collective
-        assert found is not None
-        return found
+    def parts(self) -> Iterator[_Part]:
+        """Yield the parts of all collectives in the order of their issue, run after run."""
+        for _ in range(2):
+            for place, step in enumerate(self._plan.steps):
+                if isinstance(step, Replay):
+                    outside, self._lanes = self._lanes, {0: self._at(0)}
+                    for inner in step.steps:
+                        yield from self._read(inner, place)
+                    self._lanes = {**outside, 0: self._at(0)}
+                else:
+                    yield from self._read(step, -1)
 
-    def named(self, run: _Run) -> str:
-        """Name a collective for errors."""
-        return str(self.program.operations[run[0]])
-
-    def unordered(self, earlier: _Run, later: _Run) -> bool:
-        """Tell whether two collectives share GPUs on one of which nothing says that the earlier comes first."""
-        before = self.before[later]
-        return any(earlier not in before[gpu] for gpu in self.before[earlier] if gpu in before)
-
-    def _read(self, step: Step) -> None:
+    def _read(self, step: Step, graph: int) -> Iterator[_Part]:
         match step:
-            case Issue(launch):
+            case Issue(launch, lane):
                 if launch.collective is not None:
-                    self._parts.append(step)
+                    self._parts.append(_Part(step, str(self._plan.program.operations[launch.operation]), (lane, graph), self._at(lane)))
+                    yield self._parts[-1]
                     if len(self._parts) == len(launch.collective.gpus):
-                        self._meet()
+                        self._meet(launch.collective)
             case RecordEvent(event, lane):
                 self._events[event] = self._at(lane)
             case WaitEvent(event, lane):
-                self._lanes[lane] = self._at(lane) | self._events.get(event, _NOTHING)
+                self._lanes[lane] = _joined(self._at(lane), self._events.get(event, _NOTHING))
             case HostWait(event):
-                self._host |= self._events.get(event, _NOTHING)
+                self._host = _joined(self._host, self._events.get(event, _NOTHING))
             case Synchronize(lane):
-                self._host |= self._at(lane)
-            case Replay(steps):
-                outside, self._lanes = self._lanes, {0: self._at(0)}
-                for inner in steps:
-                    self._read(inner)
-                self._lanes = {**outside, 0: self._at(0)}
-            case CallHost():
+                self._host = _joined(self._host, self._at(lane))
+            case CallHost() | Replay():
                 pass
 
-    def _meet(self) -> None:
-        parts, self._parts = self._parts, []
-        number = parts[0].launch.operation, self._run
-        self.before[number] = {part.launch.gpu: self._at(part.lane) for part in parts}
-        known = frozenset({number}).union(*(self._at(part.lane) for part in parts))
-        self._lanes.update((part.lane, known) for part in parts)
+    def _meet(self, collective: Collective) -> None:
+        """Let each part know that those have begun that it awaits, and what they knew."""
+        parts, self._parts = {each.issue.launch.part: each for each in self._parts}, []
+        for each in parts.values():
+            self._counts[each.strand] += 1
+        for number, each in parts.items():
+            awaited = [parts[other] for other in collective.awaits(number)]
+            begun = {other.strand: self._counts[other.strand] for other in awaited}
+            self._lanes[each.issue.lane] = _joined(begun, *(other.before for other in awaited))
 
-    def _at(self, lane: int) -> _Front:
-        return self._lanes.get(lane, _NOTHING) | self._host
+    def _at(self, lane: int) -> _Clock:
+        return _joined(self._lanes.get(lane, _NOTHING), self._host)
+
+
+def _joined(*clocks: _Clock) -> _Clock:
+    """Return what is known by one of several clocks."""
+    known: dict[_Strand, int] = {}
+    for clock in clocks:
+        for strand, count in clock.items():
+            known[strand] = max(count, known.get(strand, 0))
+    return known
