@@ -100,7 +100,8 @@ class BoundCollective:
             self._meetings.append(meeting)
         parts, timeline = meeting.parts, self.core.timeline
         parts[number] = part
-        _spoil(part.work)
+        for (_, view), target in zip(part.work.launch.results, part.work.writes, strict=True):
+            target.poison(view)
         if meeting.aborted:
             timeline.at(timeline.now_ns, lambda: self._break_off(meeting, number))
             return
@@ -174,14 +175,6 @@ def _put(work: BoundLaunch, result: Array) -> None:
         target.store(result)
     else:
         view.put(target.hold(), result)
-
-
-def _spoil(work: BoundLaunch) -> None:
-    """Fill the result of a part with poison: from its start to its end, nobody knows what is there."""
-    for _, view in work.launch.results:
-        (target,) = work.writes
-        spec = target.spec if view is None else view.spec
-        _put(work, np.broadcast_to(np.asarray(poison_of(spec.dtype), spec.dtype), spec.shape))
 
 
 def _awaited(launch: Launch) -> set[int]:

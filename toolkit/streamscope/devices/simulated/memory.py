@@ -21,6 +21,7 @@ from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.interrupts import deferred
 from streamscope.program.launch import HostCall, Launch, read_only
 from streamscope.program.variable import ArraySpec, MemoryPlace
+from streamscope.program.view import View
 from streamscope.words import counted
 
 _POISON_BYTE = 0x5A
@@ -65,10 +66,17 @@ class SimulatedBuffer:
         """Host or device memory."""
         return self._block.place
 
-    def poison(self) -> None:
-        """Make the values those of memory that nobody has written to: NaN in floats, 0x5A in every byte of integers, True in bools."""
-        if self._block.memory is not None:
+    def poison(self, view: View | None = None) -> None:
+        """Make the values those of memory that nobody has written to: NaN in floats, 0x5A in every byte of integers, True in bools.
+
+        ``view``: those of a part only.
+        """
+        if self._block.memory is None:
+            return
+        if view is None:
             self.hold().fill(poison_of(self.spec.dtype))
+        else:
+            view.put(self.hold(), np.broadcast_to(np.asarray(poison_of(self.spec.dtype), self.spec.dtype), view.spec.shape))
 
     @property
     def values(self) -> Array:
