@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from streamscope.engines.capture_rules import capture_breaks
-from streamscope.engines.races import Race, races
 from tests.engines.random_host_programs import HostProgram
 
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.devices.simulated.core import Delays
+from streamscope.engines.happens_before import capture_breaks
 from streamscope.engines.plan import Plan, Replay
 from streamscope.engines.prepared import Prepared
+from streamscope.engines.race_check import Race, races
 from streamscope.errors import DeadlockError
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.reference import run_reference

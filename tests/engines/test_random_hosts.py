@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from streamscope.engines.races import races
 from tests.combinations import THOROUGH
 from tests.engines.hostile_schedules import adversary, all_late, expected_of, right, without_wait
 from tests.engines.random_host_programs import HostProgram, random_host_program
@@ -12,6 +11,7 @@ from tests.engines.random_host_programs import HostProgram, random_host_program
 import streamscope as ss
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Issue, Plan, RecordEvent, WaitEvent
+from streamscope.engines.race_check import races
 
 pytestmark = pytest.mark.slow
 
