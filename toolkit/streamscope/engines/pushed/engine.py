@@ -272,6 +272,52 @@ class Engine:
         if key is None or not self._pusher.push_again(key, reads, writes, priority):
             self._pusher.push(key, function, reads, writes, priority, name, attributes)
 
+    def push_async(
+        self,
+        function: Callable[..., Any],
+        *,
+        reads: Iterable[PushedVariable] = (),
+        writes: Iterable[PushedVariable] = (),
+        priority: int = 0,
+        name: str | None = None,
+        **attributes: Any,
+    ) -> None:
+        """Push a host function that starts something, returns at once, and calls back when it is done: a transfer, a file, a request.
+
+        A worker thread calls ``function(done, *arrays, **attributes)``, and is free for others as soon as that returns. The operation ends
+        when ``done`` is called, once, on any thread: ``done()``, ``done(results)`` with what is written, or ``done(error=exception)``.
+        Until then it holds its variables as any host operation does: the arrays stay as they are, whatever was pushed behind it waits, and
+        so do `wait_all` and `close`. If the function itself raises, the operation has failed. Under ``sync``, the push waits for the call.
+
+        Parameters
+        ----------
+        function : callable
+        reads, writes : sequence of PushedVariable
+            In host memory. The arrays of ``reads`` are read-only.
+        priority, name, **attributes
+            As in `push`.
+
+        Raises
+        ------
+        ProgramError
+            A variable lies in device memory, or the function is an operator; else as in `push`.
+        EngineError
+            The engine was closed.
+
+        Examples
+        --------
+        >>> import threading
+        >>> def fetch(done, values):
+        ...     threading.Timer(0.01, lambda: done(values * 2)).start()
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     h = engine.variable(np.arange(3.0), place="host")
+        ...     engine.push_async(fetch, reads=(h,), writes=(h,))
+        ...     engine.read(h)
+        array([0., 2., 4.])
+        """
+        self._enter()
+        self._pusher.push_async(function, listed("reads", reads), listed("writes", writes), priority, name, attributes)
+
     def write(self, variable: PushedVariable, values: Any) -> None:
         """Replace a variable's values, in the order of the pushes; return when the values are copied away, not when they are there.
 

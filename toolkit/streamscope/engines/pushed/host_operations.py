@@ -1,4 +1,4 @@
-"""Host operations: Python functions over NumPy arrays, and their queue before the worker threads."""
+"""Host operations: Python functions over NumPy arrays, those that call back later, and their queue before the worker threads."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
+from threading import Lock
 from typing import Any
 
 from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.lanes import EventStamp
 from streamscope.engines.pushed.variable import VariableState
 from streamscope.engines.pushed.workers import Latch, Workers
-from streamscope.errors import EngineError
+from streamscope.errors import EngineError, ProgramError
 from streamscope.interrupts import deferred, let_through
 from streamscope.order.clocks import Clock, fewest
 from streamscope.order.hazards import HOST, unordered
 from streamscope.program.launch import HostCall
-from streamscope.words import counted
+from streamscope.words import a_kind, counted
 
 _DURATION_NS = 20_000.0
 """How long a function takes on the simulated device that does not say: the same as `ss.host_function`."""
@@ -56,16 +57,29 @@ class HostFunction:
         for state in self.writes:
             state.allocate(issuer.memory, None, self.name)
 
-    def run(self, issuer: Issuer) -> None:
-        """Call the function on the calling thread, without a lock; its exceptions pass."""
-        reads = [state.memory() for state in self.arguments]
-        with issuer.lock, deferred():
-            self.allocate(issuer)
-        ids = {state: number for number, state in enumerate(dict.fromkeys((*self.arguments, *self.writes)))}
-        call = HostCall(
-            0, self.name, tuple(ids[s] for s in self.arguments), tuple(ids[s] for s in self.writes), self._called, self.duration_ns
-        )
-        issuer.device.bind_host(call, reads, [state.memory() for state in self.writes])()
+    def run(self, issuer: Issuer, resume: Callable[[], object] | None) -> bool:
+        """Call the function on the calling thread, without a lock; its exceptions pass.
+
+        Tell whether the operation has ended. If not, ``resume`` is called when this is to be called again; without it, this waits for that.
+        """
+        self._call(issuer, self._called, self.arguments, self.writes, self.duration_ns)
+        return True
+
+    def _call(
+        self,
+        issuer: Issuer,
+        function: Callable[..., Any],
+        arguments: Sequence[VariableState],
+        writes: Sequence[VariableState],
+        duration_ns: float,
+    ) -> None:
+        reads = [state.memory() for state in arguments]
+        if writes:
+            with issuer.lock, deferred():
+                self.allocate(issuer)
+        ids = {state: number for number, state in enumerate(dict.fromkeys((*arguments, *writes)))}
+        call = HostCall(0, self.name, tuple(ids[s] for s in arguments), tuple(ids[s] for s in writes), function, duration_ns)
+        issuer.device.bind_host(call, reads, [state.memory() for state in writes])()
 
     def _called(self, *arrays: Any) -> Any:
         """Call the function as `bind_host` wants it."""
@@ -78,6 +92,101 @@ class HostFunction:
                 f"{self.name} returned None, and writes {counted(len(self.writes), 'variable')}", hint="return an array for each"
             )
         return result
+
+
+class Done:
+    """Ends an asynchronous host operation: its function gets one, and calls it once, on any thread, then or later."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = Lock()
+        self._outcome: tuple[Any, BaseException | None] | None = None
+        self._resume: Callable[[], object] | None = None
+
+    def __call__(self, results: Any = None, *, error: BaseException | None = None) -> None:
+        """End the operation.
+
+        Parameters
+        ----------
+        results : array or tuple of arrays, optional
+            What the operation writes; nothing where it writes nothing.
+        error : BaseException, optional
+            Why it failed, instead.
+
+        Raises
+        ------
+        EngineError
+            It was called before.
+        ProgramError
+            ``error`` is not an exception, or both were given.
+        """
+        given: object = error
+        if given is not None and (not isinstance(given, BaseException) or results is not None):
+            what = "results and error= were both given" if results is not None else f"error= is {a_kind(given)}, not an exception"
+            raise ProgramError(f"done() of {self._name}: {what}", hint="done(array), done((one, other)), or done(error=exception)")
+        # Ctrl-C must not come between: nobody else would end the operation.
+        with deferred():
+            with self._lock:
+                if self._outcome is not None:
+                    raise EngineError(f"done() of {self._name} was called twice", hint="call it once for each push")
+                self._outcome, resume, self._resume = (results, error), self._resume, None
+            if resume is not None:
+                resume()
+
+    def comes_later(self, resume: Callable[[], object]) -> bool:
+        """Let ``resume`` be called as soon as this is; False if it was before."""
+        with self._lock:
+            if self._outcome is None:
+                self._resume = resume
+            return self._outcome is None
+
+    @property
+    def results(self) -> Any:
+        """What it was called with; an error is raised."""
+        assert self._outcome is not None
+        results, error = self._outcome
+        if error is not None:
+            raise error
+        return results
+
+
+@dataclass(eq=False)
+class AsyncHostFunction(HostFunction):
+    """A function that returns at once, ``function(done, *arrays, **attributes)``, and calls ``done`` later: no thread is held meanwhile."""
+
+    done: Done = field(init=False)
+    _started: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.done = Done(self.name)
+
+    def run(self, issuer: Issuer, resume: Callable[[], object] | None) -> bool:
+        """Call the function, or end the operation where it has called back."""
+        if not self._started:
+            self._started = True
+            self._call(issuer, self._start, self.arguments, (), self.duration_ns)
+            called = Latch()
+            if self.done.comes_later(called.set if resume is None else resume):
+                if resume is not None:
+                    return False
+                let_through(called.wait)
+        self._call(issuer, self._finish, (), self.writes, 0.0)
+        return True
+
+    def _start(self, *arrays: Any) -> Any:
+        let_through(self.function, self.done, *arrays, **self.attributes)
+        self.in_turn()
+        return ()
+
+    def _finish(self) -> Any:
+        self.in_turn()
+        results = self.done.results
+        if not self.writes:
+            return ()
+        if results is None:
+            what = f"done() of {self.name} was called without results, and it writes {counted(len(self.writes), 'variable')}"
+            raise EngineError(what, hint="give it an array for each")
+        return results
 
 
 PATIENCE_S = 1.0

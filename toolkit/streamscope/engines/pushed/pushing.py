@@ -14,7 +14,7 @@ from streamscope.engines.pushed.arguments import checked_function
 from streamscope.engines.pushed.catalogue import Application, Catalogue, Key, RecentlyUsed, TracingError, combined
 from streamscope.engines.pushed.contents import Lifetimes
 from streamscope.engines.pushed.faults import Fault
-from streamscope.engines.pushed.host_operations import HostFunction
+from streamscope.engines.pushed.host_operations import AsyncHostFunction, HostFunction
 from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.scheduler import Scheduler
 from streamscope.engines.pushed.templates import Template
@@ -112,12 +112,7 @@ class Pusher:
         attributes: Mapping[str, Any],
     ) -> None:
         """Push an operation; see `Engine.push`."""
-        self.check_open()
-        arguments, targets = self._states("reads", reads), tuple(dict.fromkeys(self._states("writes", writes)))
-        title = checked_function(function, name, attributes, priority)
-        for state in arguments:
-            if not state.written:
-                raise ProgramError(f"{title} reads {state.name!r}, which nothing has written", hint="write it first, or make it of values")
+        arguments, targets, title = self._checked(function, reads, writes, priority, name, attributes)
         where = user_line()
         if not is_operator(function) and all(state.place is MemoryPlace.HOST for state in (*arguments, *targets)):
             self.push_host(HostFunction(title, where, function, arguments, targets, attributes), priority)
@@ -135,6 +130,23 @@ class Pusher:
             return
         application = self._application(key, title, template, arguments, targets, priority)
         self._push_known(application, where, priority, (reads, writes))
+
+    def push_async(
+        self,
+        function: Callable[..., Any],
+        reads: tuple[PushedVariable, ...],
+        writes: tuple[PushedVariable, ...],
+        priority: int,
+        name: str | None,
+        attributes: Mapping[str, Any],
+    ) -> None:
+        """Push an asynchronous host function; see `Engine.push_async`."""
+        arguments, targets, title = self._checked(function, reads, writes, priority, name, attributes)
+        elsewhere = [state.name for state in (*arguments, *targets) if state.place is not MemoryPlace.HOST]
+        if is_operator(function) or elsewhere:
+            what = f"{title} got {elsewhere[0]!r}, which lies in device memory" if elsewhere else f"{title} is an operator"
+            raise ProgramError(f"push_async takes functions over host variables, and {what}", hint="copy it first with ss.ops.to_host")
+        self.push_host(AsyncHostFunction(title, user_line(), function, arguments, targets, attributes), priority)
 
     def push_host(self, function: HostFunction, priority: int = 0) -> Latch:
         """Push a host operation and return the flag that is set when it has ended."""
@@ -220,6 +232,24 @@ class Pusher:
         """Raise EngineError in a forked child."""
         if self.foreign:
             raise left_behind("the engine")
+
+    def _checked(
+        self,
+        function: Callable[..., Any],
+        reads: tuple[PushedVariable, ...],
+        writes: tuple[PushedVariable, ...],
+        priority: int,
+        name: str | None,
+        attributes: Mapping[str, Any],
+    ) -> tuple[_States, _States, str]:
+        """Return the variables that an operation reads, those that it writes, each once, and its name."""
+        self.check_open()
+        arguments, targets = self._states("reads", reads), tuple(dict.fromkeys(self._states("writes", writes)))
+        title = checked_function(function, name, attributes, priority)
+        for state in arguments:
+            if not state.written:
+                raise ProgramError(f"{title} reads {state.name!r}, which nothing has written", hint="write it first, or make it of values")
+        return arguments, targets, title
 
     def _application(
         self, key: Key | None, title: str, template: Template, arguments: _States, targets: _States, priority: int

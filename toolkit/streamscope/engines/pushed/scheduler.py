@@ -60,6 +60,8 @@ class Scheduler:
         """For ordinary host operations, and for those of priority; empty in the synchronous engine."""
         self.unfinished = 0
         """Host operations that were pushed and have not ended. While there are none, every operation has its turn at once."""
+        self.callbacks = 0
+        """Those among them whose function has returned and has not called back."""
         self.host_waits = 0
         """Events that the host waited for."""
         self.queue = HostQueue(pools, issuer.device.now_ns, ordered=issuer.device.single_threaded) if pools else None
@@ -164,9 +166,9 @@ class Scheduler:
     def _run(
         self, turn: Turn, function: HostFunction, stamps: list[EventStamp], move: Latch | None = None, *, skipped: bool
     ) -> tuple[list[_HostRun], BaseException | None]:
-        """Run a host operation and end its turn; whatever happens, that is ended."""
+        """Run a host operation and end its turn; whatever happens, that is ended, but where the function calls back later."""
         failure: BaseException | None = None
-        interrupted = False
+        ended, interrupted = True, False
         outside = self.is_inside  # In the synchronous engine, host functions push host functions.
         if self.queue is not None and move is not None:
             function.in_turn = partial(self.queue.wait, move)
@@ -178,22 +180,38 @@ class Scheduler:
                     skipped = waited and self._is_lost(turn, function)
                     if not skipped:
                         self._local.inside = True
-                        function.run(self._issuer)
+                        resume = None if self.queue is None else partial(self._resume, turn, function)
+                        ended = function.run(self._issuer, resume)
                 except BaseException as error:  # noqa: BLE001 — kept, and raised where the results are waited for
                     failure, interrupted = error, is_interruption(error)
                 finally:
                     self._local.inside = outside
-            function.in_turn()  # Where it was skipped, or has raised.
+            if ended:  # else it had its turn, and may be resumed by now
+                function.in_turn()  # Where it was skipped, or has raised.
             with self._issuer.lock:
-                interruption = self._end(turn, function, failure, skipped=skipped)
+                interruption = self._end(turn, function, failure, skipped=skipped) if ended else None
                 ready = self._take_ready()
-                turn.done.set()
+                if ended:
+                    turn.done.set()
+                else:
+                    self.callbacks += 1
                 # After `_end`, so that operations which this one made ready compete for its worker.
                 if self.queue is not None and move is not None:
                     self.queue.end(turn.priority > 0, move)
         if not interrupted:
             failure = None  # else it and this frame hold each other
         return ready, failure or interruption
+
+    def _resume(self, turn: Turn, function: HostFunction) -> None:
+        """Let a worker end a host operation whose function has called back, on any thread."""
+        assert self.queue is not None
+        with self._issuer.lock, deferred():
+            self.callbacks -= 1
+            try:
+                self.queue.put(int(turn.priority > 0), turn.priority, turn.sequence, partial(self._run, turn, function, [], skipped=False))
+            except EngineError as error:
+                self._end(turn, function, error, skipped=False)
+                turn.done.set()
 
     def _begin(self, function: HostFunction, stamps: list[EventStamp], move: Latch | None) -> Latch | None:
         """Wait for the device work that a host operation needs; return its next move, where the order counts."""

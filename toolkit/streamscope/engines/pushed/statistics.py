@@ -25,6 +25,8 @@ class EngineStatistics:
         Events made; records of them. The first stops growing when as many are there as are held together.
     threads : int
         Worker threads.
+    callbacks_pending : int
+        Asynchronous host functions that have returned and not called back, see `Engine.push_async`.
     in_use_bytes, high_water_bytes : int
         Device memory of variables and temporaries, and the most that was in use at a time; the sum of all GPUs.
     cache_hits, cache_misses : int
@@ -42,6 +44,7 @@ class EngineStatistics:
     events_created: int
     events_recorded: int
     threads: int
+    callbacks_pending: int
     in_use_bytes: int
     high_water_bytes: int
     cache_hits: int
@@ -63,6 +66,7 @@ def gathered(issuer: Issuer, scheduler: Scheduler, pusher: Pusher, catalogue: Ca
             events_created=sum(lane.events for lane in issuer.lanes.values()),
             events_recorded=sum(lane.position for lane in issuer.lanes.values()),
             threads=sum(len(pool.threads) for pool in scheduler.pools),
+            callbacks_pending=max(0, scheduler.callbacks),
             in_use_bytes=memory.in_use_bytes,
             high_water_bytes=memory.high_water_bytes,
             cache_hits=pusher.again + pusher.found,
