@@ -176,7 +176,8 @@ class Issuer:
         aborts = self._aborts_now()
         if aborts == self._aborts:
             return
-        lost, self._collectives = [each for each in self._collectives if not each.ended], deque()
+        lost = [each for each in self._collectives if not each.ended and not each.is_known(self.known)]
+        self._collectives.clear()
         self._aborts = aborts
         why = "it was aborted before it had ended"
         faults = [(each, Fault(each.name, each.where, DeviceError(why, hint="push it again"), lost=True)) for each in lost]
@@ -235,6 +236,10 @@ class _Collective:
         """Ask the device whether it has ended on all GPUs."""
         self.ended = self.ended or all(stamp.event.done() for stamp in self.stamps)
         return self.ended
+
+    def is_known(self, clock: Clock) -> bool:
+        """Tell whether it has ended, by the host's clock."""
+        return all(clock[each.lane] >= each.position for each in self.stamps)
 
     def is_before(self, stamp: EventStamp) -> bool:
         """Tell whether an operation comes behind it, by the clocks: it may use its results."""

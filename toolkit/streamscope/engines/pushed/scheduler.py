@@ -363,6 +363,7 @@ class Scheduler:
                 raise self._timed_out(what, limit)
             with issuer.lock, deferred():
                 self.host_waits += 1
+                issuer.note_aborts()  # First: an event behind a collective that was aborted is done, too.
                 issuer.learn(stamp)
         if failure is not None:
             try:
