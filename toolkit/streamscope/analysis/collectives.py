@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.intervals import union
-from streamscope.analysis.overlap import occupied
 from streamscope.arrays import IntArray
 from streamscope.trace.joins import distinct
-from streamscope.trace.one_gpu import busiest_gpu, rows_of_gpu
+from streamscope.trace.one_gpu import busiest_gpu
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
 
@@ -113,7 +112,7 @@ def collective_wait_ns(trace: Trace, gpu: int | None = None) -> int | None:
     gpu : int, optional
         By default the busiest.
     """
-    return _sum_on(trace, gpu, "waiting_ns")
+    return times_of_gpu(trace, gpu)[0]
 
 
 def collective_transfer_ns(trace: Trace, gpu: int | None = None) -> int | None:
@@ -128,7 +127,7 @@ def collective_transfer_ns(trace: Trace, gpu: int | None = None) -> int | None:
     gpu : int, optional
         By default the busiest.
     """
-    return _sum_on(trace, gpu, "transfer_ns")
+    return times_of_gpu(trace, gpu)[1]
 
 
 def waited_for_ns(trace: Trace, gpu: int | None = None) -> int | None:
@@ -144,20 +143,18 @@ def waited_for_ns(trace: Trace, gpu: int | None = None) -> int | None:
     gpu : int, optional
         By default the busiest.
     """
-    if not len(trace.collectives):
-        return None
-    times = collective_times(trace)
-    on_last = np.where(times.known, trace.spans.gpu[times.last], -1)
-    chosen = on_last == (busiest_gpu(trace.spans) if gpu is None else gpu)
-    return int(times.waiting_ns[chosen].sum()) if times.known.any() else None
+    return times_of_gpu(trace, gpu)[2]
 
 
-def _sum_on(trace: Trace, gpu: int | None, column: str) -> int | None:
+def times_of_gpu(trace: Trace, gpu: int | None = None, times: CollectiveTimes | None = None) -> tuple[int | None, int | None, int | None]:
+    """Return how long the collectives of a GPU waited, and transferred, and how long others waited for it; ``times`` are the trace's."""
     if not len(trace.collectives):
-        return None
-    times = collective_times(trace)
-    chosen = times.known & (times.gpu == (busiest_gpu(trace.spans) if gpu is None else gpu))
-    return int(getattr(times, column)[chosen].sum()) if chosen.any() else None
+        return None, None, None
+    times = collective_times(trace) if times is None else times
+    number = busiest_gpu(trace.spans) if gpu is None else gpu
+    own, last = times.known & (times.gpu == number), times.known & (trace.spans.gpu[times.last] == number)
+    waiting_ns, transfer_ns = (int(column[own].sum()) if own.any() else None for column in (times.waiting_ns, times.transfer_ns))
+    return waiting_ns, transfer_ns, int(times.waiting_ns[last].sum()) if times.known.any() else None
 
 
 def bus_bandwidth(trace: Trace) -> float | None:
@@ -212,7 +209,9 @@ def busy_imbalance(trace: Trace) -> float | None:
     spans = trace.spans
     if len(trace.gpus) < 2:
         return None
-    busy_ns = [occupied(spans.select(rows_of_gpu(spans, gpu)), SpanKind.KERNEL).length_ns for gpu in trace.gpus]
+    kernels = np.flatnonzero(spans.kind == SpanKind.KERNEL)
+    start_ns, end_ns, on_gpu = spans.start_ns[kernels], spans.end_ns[kernels], spans.gpu[kernels]
+    busy_ns = [union(start_ns[on_gpu == gpu], end_ns[on_gpu == gpu]).length_ns for gpu in trace.gpus]
     mean_ns = sum(busy_ns) / len(busy_ns)
     return max(busy_ns) / mean_ns - 1 if mean_ns else None
 

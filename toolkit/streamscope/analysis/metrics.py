@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.collectives import (
-    bus_bandwidth,
-    busy_imbalance,
-    collective_transfer_ns,
-    collective_wait_ns,
-    peer_copy_ns,
-    waited_for_ns,
-)
+from streamscope.analysis.collectives import CollectiveTimes, bus_bandwidth, busy_imbalance, peer_copy_ns, times_of_gpu
 from streamscope.analysis.gpus import busiest
 from streamscope.analysis.idle import IdleSplit, device_idle
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
@@ -257,17 +250,23 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
         gpu_busy_error_us=None if (error_ns := busy_error_ns(trace)) is None else error_ns / 1000,
         overlap_error=overlap_error(trace),
         added=added,
-        **of_several_gpus(whole),
+        **of_host(whole),
+        **of_collectives(whole),
         **_communication(trace, several=len(whole.gpus) > 1),
     )
 
 
-def of_several_gpus(trace: Trace, gpu: int | None = None) -> dict[str, float | None]:
-    """Return the metrics that need all GPUs of a trace: of the host, and the waiting and transfer of one GPU, by default the busiest."""
-    of_gpu = {"collective_wait_us": collective_wait_ns, "collective_transfer_us": collective_transfer_ns, "waited_for_us": waited_for_ns}
-    times_ns = {name: function(trace, gpu) for name, function in of_gpu.items()} | {"peer_copy_us": peer_copy_ns(trace)}
-    times_us = {name: None if time_ns is None else time_ns / 1000 for name, time_ns in times_ns.items()}
-    return {**times_us, "bus_bandwidth": bus_bandwidth(trace), "busy_imbalance": busy_imbalance(trace)}
+def of_host(trace: Trace) -> dict[str, Any]:
+    """Return the metrics of all GPUs of a trace together."""
+    copied_ns = peer_copy_ns(trace)
+    peer_copy_us = None if copied_ns is None else copied_ns / 1000
+    return {"bus_bandwidth": bus_bandwidth(trace), "busy_imbalance": busy_imbalance(trace), "peer_copy_us": peer_copy_us}
+
+
+def of_collectives(trace: Trace, gpu: int | None = None, times: CollectiveTimes | None = None) -> dict[str, Any]:
+    """Return waiting and transfer of one GPU, by default the busiest, which need the trace of all."""
+    found = zip(("collective_wait_us", "collective_transfer_us", "waited_for_us"), times_of_gpu(trace, gpu, times), strict=True)
+    return {name: None if time_ns is None else time_ns / 1000 for name, time_ns in found}
 
 
 def _communication(trace: Trace, *, several: bool) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from streamscope.analysis.collectives import LinkCopies, link_copies
+from streamscope.analysis.collectives import LinkCopies, collective_times, link_copies
 from streamscope.analysis.idle import IdleSplit, device_idle, idle_by_stream
 from streamscope.analysis.intervals import union
 from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels, shortest_launch_ns
@@ -26,7 +26,8 @@ from streamscope.analysis.metrics import (
     clock_flags,
     cost_flags,
     incomplete_flags,
-    of_several_gpus,
+    of_collectives,
+    of_host,
     profiler_flags,
     recording_cost,
     replay_flags,
@@ -439,9 +440,10 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     [1] a profiler stretched the recorded run, its calls most: time a run without it
     """
     patterns = checked_patterns(communication)
-    each = tuple(_of_gpu(trace, gpu, alone, patterns) for gpu in trace.gpus)
+    host, times = of_host(trace), collective_times(trace)
+    each = tuple(replace(_of_gpu(trace.of_gpu(gpu), alone, patterns), **host, **of_collectives(trace, gpu, times)) for gpu in trace.gpus)
     if not each:
-        return _of_gpu(trace, None, alone, patterns)
+        return _of_gpu(trace, alone, patterns)
     if len(each) == 1:
         return replace(each[0], links=link_copies(trace)) if len(trace.peers) else each[0]
     top = each[trace.gpus.index(busiest_gpu(trace.spans))]
@@ -456,9 +458,8 @@ def _all_warnings(top: Summary, each: Iterable[Summary]) -> Iterator[str]:
         yield from (f"GPU {one.gpu}: {warning}" for warning in one.warnings if warning not in common)
 
 
-def _of_gpu(whole: Trace, gpu: int | None, alone: Trace | None, patterns: Sequence[str]) -> Summary:
-    """Measure one GPU of a trace."""
-    trace = whole if gpu is None else whole.of_gpu(gpu)
+def _of_gpu(trace: Trace, alone: Trace | None, patterns: Sequence[str]) -> Summary:
+    """Measure a trace of one GPU, by itself."""
     spans = run_of(trace.spans)
     work, launches, missing = work_split(trace, patterns), join_launches(spans), missing_records(spans)
     busy_ns, copy_ns = work.compute_ns + work.exposed_communication_ns, work.exposed_memory_ns
@@ -509,8 +510,7 @@ def _of_gpu(whole: Trace, gpu: int | None, alone: Trace | None, patterns: Sequen
         kernels=kernels,
         different_kernels=different,
         added=added,
-        gpu=gpu,
-        **of_several_gpus(whole, gpu),  # type: ignore[arg-type]
+        gpu=next(iter(trace.gpus), None),
     )
 
 

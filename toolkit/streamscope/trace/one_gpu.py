@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamscope.arguments import whole_number
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
-from streamscope.trace.joins import CALL_KINDS
+from streamscope.trace.joins import CALL_KINDS, distinct
 from streamscope.trace.spans import SpanKind, SpanTable
 
 if TYPE_CHECKING:
@@ -57,9 +57,10 @@ def rows_of_gpu(spans: SpanTable, gpu: int) -> IntArray:
     """
     on_gpu = spans.gpu
     others, ours = (on_gpu >= 0) & (on_gpu != gpu), on_gpu == gpu
-    theirs = np.setdiff1d(spans.correlation[others], np.append(spans.correlation[ours], -1))
+    used, launch = distinct(spans.correlation)
+    by_ours, by_theirs = (np.bincount(launch[rows], minlength=len(used)) > 0 for rows in (ours, others))
     launches = spans.is_kind(CALL_KINDS) & (spans.correlation >= 0)
-    elsewhere = launches & np.isin(spans.correlation, theirs)
+    elsewhere = launches & (by_theirs & ~by_ours)[launch]
     idle_threads = _lanes_with(spans, elsewhere) & ~_lanes_with(spans, launches & ~elsewhere)
     return np.flatnonzero(~others & ~elsewhere & ~idle_threads[spans.lane])
 
