@@ -447,6 +447,14 @@ def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: Devi
         busy = f"GPU busy {share}, overlap {overlap} of GPU busy{net}, {counted(m.kernel_count, 'kernel')}"
         shares = Beside(engine, m.copy_overlap, m.host_overlap).shares("copies beside kernels", "host functions beside the device")
         ran = f"{makespan} ({varied}{counted(m.repeats, 'repeat')})"
-        lines.append(f"{engine}: {', '.join(filter(None, (ran, busy, shares)))}.")
+        lines.append(f"{engine}: {', '.join(filter(None, (ran, busy, _communication(m), shares)))}.")
         lines.extend(f"{engine}: {flag}." for flag in m.flags)
     return tuple(lines)
+
+
+def _communication(metrics: EngineMetrics) -> str:
+    """Say how much communication the busiest GPU hides behind kernels that compute."""
+    if metrics.exposed_us is None or metrics.hidden_us is None:
+        return ""
+    alone, hidden = (time_text(1e3 * time_us) for time_us in (metrics.exposed_us, metrics.hidden_us))
+    return f"communication alone {alone} and hidden {hidden} on the busiest GPU"
