@@ -37,7 +37,6 @@ def measured(name: str, settings: dict[str, int], gpus: int) -> dict[str, Any]:
     import numpy as np
 
     import streamscope as ss
-    from streamscope.comparing.preview import Preview
     from streamscope.engines.prepared import prepare_traced
     from streamscope.recording.recorders import recorder_of
     from streamscope.workloads import WORKLOADS
@@ -68,7 +67,7 @@ def measured(name: str, settings: dict[str, int], gpus: int) -> dict[str, Any]:
         prepared[engine].wait()
         replays[engine] = (time.perf_counter_ns() - begin) / REPLAYS / 1e3
     traces = {engine: recorder_of(device).record(each, partial(each.load, inputs)) for engine, each in prepared.items()}
-    preview = Preview(program).comparison(ENGINES)
+    preview = {engine: simulated(program, engine, device) for engine in ENGINES}
     rows = {}
     for engine in ENGINES:
         predicted = ss.what_if(traces["sync"], engine=engine)
@@ -77,10 +76,10 @@ def measured(name: str, settings: dict[str, int], gpus: int) -> dict[str, Any]:
             "measured_us": statistics.median(times[engine]) / 1e3,
             "least_us": min(times[engine]) / 1e3,
             "predicted_us": predicted.info.ledger["recorded_ns"] / 1e3,
-            "simulated_us": preview[engine].trace.info.ledger["recorded_ns"] / 1e3,
+            "simulated_us": preview[engine].info.ledger["recorded_ns"] / 1e3,
             "replay_us": replays.get(engine),
             "equal_to_sync": all(equal),
-            "exposed": {kind: exposed(trace) for kind, trace in (("measured", traces[engine]), ("simulated", preview[engine].trace))},
+            "exposed": {kind: exposed(trace) for kind, trace in (("measured", traces[engine]), ("simulated", preview[engine]))},
         }
     return {
         "workload": name,
@@ -90,6 +89,24 @@ def measured(name: str, settings: dict[str, int], gpus: int) -> dict[str, Any]:
         "device": device.info.name,
         "details": dict(device.info.details),
     }
+
+
+def simulated(program: Any, engine: str, device: Any) -> Any:
+    """Return the trace of an engine on the simulated host, with the cost model of this GPU; nothing is computed."""
+    from streamscope.devices.measured_models import model_of
+    from streamscope.devices.simulated import SimulatedDevice
+    from streamscope.engines.prepared import Prepared, planned
+    from streamscope.measuring.simulation import without_data
+    from streamscope.recording.communication import communication_of
+    from streamscope.recording.device_log import DeviceLogRecorder, logged_run
+    from streamscope.trace.trace import Trace
+
+    host = SimulatedDevice(model_of(device.properties_of(0)["name"].decode()), gpus=program.gpus)
+    prepared = Prepared(without_data(planned(program, engine, host, None)), host)
+    prepared.capture()
+    spans, info = DeviceLogRecorder(host, host.log).spans(prepared, logged_run(prepared, host.log))
+    collectives, peers = communication_of(program, spans)
+    return Trace(spans, info, collectives=collectives, peers=peers)
 
 
 def exposed(trace: Any) -> dict[str, float]:
