@@ -173,6 +173,8 @@ def test_our_analysis_of_triton_kernels_finds_all_that_pytorchs_finds(torch, ker
         given |= {name: one for name, one in signature.items() if isinstance(one, int)}
         theirs = set(wrap.identify_mutated_tensors(kernel, given, {}))
         found = kernel_arguments((texts / f"{kernel.__name__}.ttir").read_text())
+        if found is None:  # It calls a function, which we do not read.
+            continue
         names = [name for name, one in signature.items() if not isinstance(one, int)]
         ours = {names[number] for number in found.written if number >= 0 and signature[names[number]] in kinds}
         all_pointers = {name for name, one in signature.items() if one in kinds}

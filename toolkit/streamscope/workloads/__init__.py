@@ -9,9 +9,9 @@ from streamscope.workloads.parallel import DATA_PARALLEL, EXPERT_PARALLEL, PIPEL
 from streamscope.workloads.programs import BRANCHES, CNN, CONV_BACKWARD, ELEMENTWISE_CHAIN, PIPELINE
 from streamscope.workloads.workload import Setting, Workload
 
-_ON_ONE = (ELEMENTWISE_CHAIN, CONV_BACKWARD, BRANCHES, PIPELINE, CNN, ATTENTION, LSTM, RESNET_BLOCK)
+ON_ONE_GPU = (ELEMENTWISE_CHAIN, CONV_BACKWARD, BRANCHES, PIPELINE, CNN, ATTENTION, LSTM, RESNET_BLOCK)
 _ON_SEVERAL = (DATA_PARALLEL, TENSOR_PARALLEL, PIPELINE_PARALLEL, EXPERT_PARALLEL)
-WORKLOADS = {workload.name: workload for workload in (*_ON_ONE, *_ON_SEVERAL)}
+WORKLOADS = {workload.name: workload for workload in (*ON_ONE_GPU, *_ON_SEVERAL)}
 
 
 def workload(name: str) -> Workload:
