@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamscope.devices.cost_model import CostModel
+from streamscope.engines.communication_order import by_priority, has_priorities
 from streamscope.engines.makespan_estimate import makespan_ns, reference_model
 from streamscope.engines.plan import Estimate, Plan, StreamOf, main_stream, most_streams
 from streamscope.engines.transitive_reduction import with_fewer_waits
@@ -82,10 +83,12 @@ def best_plan(
     auxiliary scopes are on an auxiliary stream in all of them.
     """
     most = most_streams(program, streams)
-    if most == 1:
+    if most == 1 and not has_priorities(program):
         return make(program.operations, main_stream)
     model = reference_model()
     tried = _schedules(program, estimate, most, costs(model))
+    if has_priorities(program):
+        tried = [replace(one, order=by_priority(program, one.order, one.streams, estimate)) for one in tried]
     plans = [make([program.operations[position] for position in schedule.order], schedule.stream_of) for schedule in tried]
     times_ns = [makespan_ns(plan, estimate, model) for plan in plans]
     widest = max(plan.streams for plan in plans)

@@ -260,7 +260,7 @@ class SimulatedDevice:
     ) -> Call:
         """Prepare a collective; each call of the result puts all its parts on their streams."""
         own = [self._core.own(SimulatedStream, stream) for stream in streams]
-        joined = BoundCollective(self._core, self.estimate_ns(parts[0]), parts)
+        joined = BoundCollective(self._core, self.estimate_ns(parts[0]), parts, self.links)
         with self.lock:
             self._collectives.add(joined)
         works = [

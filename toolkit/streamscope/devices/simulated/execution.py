@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -25,6 +25,10 @@ class Joined(Protocol):
 
     def begin(self, part: Part) -> None:
         """Let a part begin; the parts end together."""
+
+    @property
+    def kernel_speeds(self) -> Mapping[bool, float]:
+        """Speeds of kernels beside it as shares of their speeds alone: of matrix products (True), and of others."""
 
 
 class Links(Protocol):
@@ -83,7 +87,7 @@ class Execution:
         self.cache = ResultCache()
         self.core = core
         self._links = links
-        self._multiprocessors = _Multiprocessors(core.timeline, core.model)
+        self._multiprocessors = Multiprocessors(core.timeline, core.model)
         self._bus = _Bus(core.timeline, core.model.bus_both_share)
 
     def run(self, work: BoundLaunch, finished: Action, stream: str, stretch: float, gap_ns: float, replay: int = -1) -> None:
@@ -95,20 +99,32 @@ class Execution:
         ``replay``: which graph launch it belongs to; -1 outside graphs.
         """
         if work.collective is not None:
-            ((_, held),) = work.pieces
+            self._join(work, work.collective, finished, stream, stretch, replay)
+            return
+        _Running(self, work, finished, stream, stretch, gap_ns, replay).go_on()
+
+    def _join(self, work: BoundLaunch, joined: Joined, finished: Action, stream: str, stretch: float, replay: int) -> None:
+        """Run a part of a collective as soon as its channels find multiprocessors: blocks that were there before go first."""
+        ((_, held),) = work.pieces
+
+        def begin() -> None:
             sends = work.launch.collective is not None and work.launch.collective.reads(work.launch.part)
             # A plan without data has no operands.
             operand = work.reads[0].values.copy() if sends and work.reads else None
-            kernel = self._multiprocessors.start(held, math.inf, _nothing)
-            work.collective.begin(Part(work, finished, stream, stretch, replay, self.core.timeline.now_ns, kernel, operand))
-            return
-        _Running(self, work, finished, stream, stretch, gap_ns, replay).go_on()
+            kernel = self._multiprocessors.start(held, math.inf, _nothing, beside=joined.kernel_speeds)
+            joined.begin(Part(work, finished, stream, stretch, replay, self.core.timeline.now_ns, kernel, operand))
+
+        wait_ns = self._multiprocessors.full_for_ns(held.multiprocessors)
+        if wait_ns:
+            self.core.timeline.at(self.core.timeline.now_ns + wait_ns, begin)
+        else:
+            begin()
 
     def put(self, launch: Launch, held: Residency, duration_ns: float, started: Action, finished: Action) -> None:
         """Run a piece: a kernel now, a copy when its engine is free."""
         if launch.kind is LaunchKind.KERNEL:
             started()
-            self._multiprocessors.start(held, duration_ns, finished)
+            self._multiprocessors.start(held, duration_ns, finished, product=launch.cost.product is not None)
         elif launch.kind is LaunchKind.COPY_PEER:
             self._links.put(launch.gpu, launch.to_gpu, duration_ns, started, finished)
         else:
@@ -189,11 +205,15 @@ def _nothing() -> None:
 class RunningKernel:
     """A kernel on the chip."""
 
-    chip: _Multiprocessors
+    chip: Multiprocessors
     held: Residency
     remaining_ns: float
     """Of its time alone; infinite where something else ends it."""
     finished: Action
+    product: bool = False
+    """It is a matrix product."""
+    beside: Mapping[bool, float] | None = None
+    """Of a collective: the speeds of kernels beside it, of matrix products (True) and of others."""
     speed: float = 1.0
     """Of its speed alone."""
 
@@ -202,7 +222,7 @@ class RunningKernel:
         self.chip.end(self)
 
 
-class _Multiprocessors:
+class Multiprocessors:
     """The running kernels of the chip.
 
     Every resident thread gets the same share of a multiprocessor's throughput. Kernels spread over the multiprocessors: while there are
@@ -216,11 +236,15 @@ class _Multiprocessors:
         self._running: list[RunningKernel] = []
         self._rated_ns = 0.0
         self._next_end: Appointment | None = None
+        self.watching: list[Action] = []
+        """Called when a kernel starts or ends, by collectives that transfer: they are slower beside kernels."""
 
-    def start(self, held: Residency, alone_ns: float, finished: Action) -> RunningKernel:
+    def start(
+        self, held: Residency, alone_ns: float, finished: Action, *, product: bool = False, beside: Mapping[bool, float] | None = None
+    ) -> RunningKernel:
         """Start a kernel now and return it; ``finished`` is called at its end."""
         self._progress()
-        kernel = RunningKernel(self, held, alone_ns + self._held_up_ns(held, alone_ns), finished)
+        kernel = RunningKernel(self, held, alone_ns + self._held_up_ns(held, alone_ns), finished, product, beside)
         self._running.append(kernel)
         self._rate()
         return kernel
@@ -239,6 +263,18 @@ class _Multiprocessors:
         rounds = math.ceil(held.multiprocessors / room) if room >= 1 else math.inf
         return max(0.0, min(until_ns, (rounds - 1) * alone_ns) - self._model.working_kernel_ns)
 
+    def full_for_ns(self, multiprocessors: float) -> float:
+        """Return how long there is no room for a collective that arrives now: until the kernels that fill the chip have ended."""
+        self._progress()
+        kernels = [kernel for kernel in self._running if kernel.beside is None]
+        free = self._model.multiprocessors - sum(kernel.held.multiprocessors for kernel in self._running)
+        return max((kernel.remaining_ns / kernel.speed for kernel in kernels), default=0.0) if free < multiprocessors else 0.0
+
+    @property
+    def neighbours(self) -> set[bool]:
+        """The kinds of kernels that run besides collectives: matrix products (True), and others."""
+        return {kernel.product for kernel in self._running if kernel.beside is None}
+
     def _progress(self) -> None:
         elapsed_ns = self._timeline.now_ns - self._rated_ns
         for kernel in self._running:
@@ -249,6 +285,8 @@ class _Multiprocessors:
         if self._next_end is not None:
             self._next_end.cancel()
             self._next_end = None
+        for look in tuple(self.watching):
+            look()
         if not self._running:
             return
         first = self._running[0]
@@ -264,6 +302,7 @@ class _Multiprocessors:
     def _share_out(self) -> None:
         """Set the speed of each running kernel, by those that can have blocks on the same multiprocessors."""
         running = [kernel.held for kernel in self._running]
+        collectives = [kernel.beside for kernel in self._running if kernel.beside is not None]
         sharing = [held for held in running if not held.whole]
         small = [held for held in sharing if not held.half]
         everyone, beside = self._crowded_efficiency(running), self._crowded_efficiency(sharing)
@@ -271,6 +310,8 @@ class _Multiprocessors:
             held = kernel.held
             crowded = self._crowded_efficiency([*small, held]) if held.whole else beside if held.half else everyone
             kernel.speed = 1.0 if crowded is None else min(1.0, crowded / self._model.efficiency(held.load))
+            if collectives and kernel.beside is None:
+                kernel.speed = min(kernel.speed, *(each[kernel.product] for each in collectives))
 
     def _crowded_efficiency(self, held: Sequence[Residency]) -> float | None:
         """Return the throughput of each resident thread, or None while every kernel has multiprocessors of its own."""

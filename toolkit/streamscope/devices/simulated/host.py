@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -11,15 +11,18 @@ from itertools import groupby
 import numpy as np
 
 from streamscope.arrays import Array
+from streamscope.devices.link_model import LinkModel
 from streamscope.devices.log import LogRecord
 from streamscope.devices.simulated.core import Action, Appointment, Core
-from streamscope.devices.simulated.execution import BoundLaunch, Part
+from streamscope.devices.simulated.execution import BoundLaunch, Multiprocessors, Part
 from streamscope.devices.simulated.memory import poison_of
 from streamscope.errors import OutOfMemoryError
 from streamscope.program.launch import Launch, call_collective
 
 BUFFERED_BYTES = 1 << 16
 """Who sends no more than this may be done before the receivers begin: it is in a buffer of theirs."""
+_NEIGHBOURS = {True: "matmul", False: "elementwise"}
+_LONG = 1 << 28
 
 
 class PeerLinks:
@@ -62,6 +65,43 @@ class _PeerCopy:
     finished: Action
 
 
+class _Transfer:
+    """The transfer of some parts, which is slower while kernels run beside it on one of their GPUs."""
+
+    def __init__(
+        self, core: Core, chips: Sequence[Multiprocessors], speeds: Mapping[bool, float], alone_ns: float, finished: Action
+    ) -> None:
+        self._timeline, self._chips, self._speeds, self._finished = core.timeline, chips, speeds, finished
+        self._remaining_ns, self._rated_ns, self._speed = alone_ns, core.timeline.now_ns, 1.0
+        self._end: Appointment | None = None
+        for chip in chips:
+            chip.watching.append(self._rate)
+        self._rate()
+
+    def cancel(self) -> None:
+        """Break it off, or do nothing where it is over."""
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
+            for chip in self._chips:
+                chip.watching.remove(self._rate)
+
+    def _rate(self) -> None:
+        """Set its speed by its neighbours now, and so its end."""
+        now_ns = self._timeline.now_ns
+        self._remaining_ns -= (now_ns - self._rated_ns) * self._speed
+        self._rated_ns = now_ns
+        beside = set[bool]().union(*(chip.neighbours for chip in self._chips))
+        self._speed = min((self._speeds[product] for product in beside), default=1.0)
+        if self._end is not None:
+            self._end.cancel()
+        self._end = self._timeline.at(now_ns + max(0.0, self._remaining_ns) / self._speed, self._over)
+
+    def _over(self) -> None:
+        self.cancel()
+        self._finished()
+
+
 @dataclass(eq=False)
 class Meeting:
     """One run of a collective, from the start of its first part to the end of its last one.
@@ -77,18 +117,21 @@ class Meeting:
     ended: set[int] = field(default_factory=set)
     aborted: bool = False
     """Its parts end as they begin, and leave poison."""
-    ends: list[Appointment] = field(default_factory=list)
-    """When transfers are to end."""
+    transfers: list[_Transfer] = field(default_factory=list)
 
 
 class BoundCollective:
     """A collective bound to its buffers. Streams are in order, so the n-th start of each part belongs to the n-th run."""
 
-    def __init__(self, core: Core, duration_ns: float, launches: Sequence[Launch]) -> None:
+    def __init__(self, core: Core, duration_ns: float, launches: Sequence[Launch], links: LinkModel) -> None:
         self.core = core
         self.duration_ns = duration_ns
         self._launches = launches
         self._awaited = list(map(_awaited, launches))
+        nbytes = next(launch.collective.nbytes for launch in launches if launch.collective is not None)
+        self.kernel_speeds = {product: links.kernel_speed_beside(name, nbytes, "communication") for product, name in _NEIGHBOURS.items()}
+        # Of operations that are so long that waiting for room does not count.
+        self._speeds = {product: links.collective_speed_beside(name, _LONG, "communication") for product, name in _NEIGHBOURS.items()}
         self._meetings: deque[Meeting] = deque()
 
     def begin(self, part: Part) -> None:
@@ -110,15 +153,18 @@ class BoundCollective:
             self.core.note(part.work.launch)
             meeting.transferring.update(ready)
         for each, group in groupby(sorted(ready, key=lambda each: parts[each].stretch), key=lambda each: parts[each].stretch):
-            end = timeline.at(timeline.now_ns + self.duration_ns * each, partial(self._end, meeting, list(group)))
-            meeting.ends.append(end)
+            numbers = list(group)
+            chips = [parts[one].kernel.chip for one in numbers]
+            meeting.transfers.append(
+                _Transfer(self.core, chips, self._speeds, self.duration_ns * each, partial(self._end, meeting, numbers))
+            )
 
     def abort(self) -> None:
         """End the runs that are under way now, and parts of theirs that come later as they begin."""
         for meeting in [each for each in self._meetings if not each.aborted]:
             meeting.aborted = True
-            for end in meeting.ends:
-                end.cancel()
+            for transfer in meeting.transfers:
+                transfer.cancel()
             for number in meeting.parts.keys() - meeting.ended:
                 self._break_off(meeting, number)
 
