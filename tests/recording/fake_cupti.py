@@ -207,3 +207,43 @@ class Library:
     def cuptiGetResultString(self, status: int, text) -> int:
         text._obj.value = f"CUPTI_ERROR_{status}".encode()
         return 0
+
+
+TEXTS: list[ctypes.Array] = []
+
+
+def text(content: bytes) -> int:
+    """Return the address of a text that stays."""
+    TEXTS.append(ctypes.create_string_buffer(content))
+    return ctypes.addressof(TEXTS[-1])
+
+
+def launch(
+    library, name=b"_Z4axpyPf", *, correlation, stream=7, gpu=0, thread=11, node=0, call=Runtime.cudaLaunchKernel_v7000, kernel=True
+):
+    """Append a launch and its kernel."""
+    start = library.now
+    library.now += 100
+    library.records.append(
+        record(ActivityKind.RUNTIME, cbid=call, start=start, end=start + 20, thread_id=thread, correlation_id=correlation)
+    )
+    if kernel:
+        library.records.append(
+            record(ActivityKind.CONCURRENT_KERNEL, start=start + 30, end=start + 90, correlation_id=correlation, device_id=gpu,
+                   stream_id=stream, graph_node_id=node, name=text(name), grid_x=4, grid_y=2, grid_z=1, block_x=32, block_y=1, block_z=2)
+        )  # fmt: skip
+
+
+def call(library, which, *, correlation=0, thread=11, **fields):
+    library.records.append(
+        record(
+            ActivityKind.RUNTIME, cbid=which, start=library.now, end=library.now + 5, thread_id=thread, correlation_id=correlation, **fields
+        )
+    )
+    library.now += 10
+
+
+def rows(trace, *kinds):
+    """Return the spans of some kinds as a DataFrame."""
+    frame = trace.to_pandas()
+    return frame[frame.kind.isin([kind.name.lower() for kind in kinds])]

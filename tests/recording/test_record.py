@@ -16,41 +16,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.recording.fake_cupti import CUPTI, ActivityKind, Driver, Library, Runtime, record
+from tests.recording.fake_cupti import ActivityKind, Driver, Runtime, call, launch, record, rows, text
 
 import streamscope as ss
 from streamscope.errors import RecordingError, RecordingWarning
 from streamscope.interrupts import deferred
 from streamscope.recording import record as module
 from streamscope.recording import subscription as subscribing
-from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import SpanKind
-
-TEXTS: list[ctypes.Array] = []
-
-
-def text(content: bytes) -> int:
-    """Return the address of a text that stays."""
-    TEXTS.append(ctypes.create_string_buffer(content))
-    return ctypes.addressof(TEXTS[-1])
-
-
-@pytest.fixture
-def library(monkeypatch):
-    """A library whose records a test appends; on leaving the block, it waits for the GPU, which is a call, too."""
-    library = Library()
-    made = subscribing.Subscription(CUPTI, library, library.ask_version)
-    monkeypatch.setattr(module, "subscription", lambda: made)
-    library.subscription = made
-    monkeypatch.setenv(subscribing.NVTX, "")
-    monkeypatch.setattr(module, "device_info", lambda gpu: DeviceInfo("cuda", f"GPU {gpu}"))
-
-    def wait():
-        library.records.append(record(ActivityKind.DRIVER, cbid=2, start=library.now + 1, end=library.now + 5))
-        return True, []
-
-    monkeypatch.setattr(module, "_waited_for_gpus", wait)
-    return library
 
 
 @contextmanager
@@ -58,36 +31,6 @@ def recorded_with_warning(match):
     """Record a block, which warns that the recording is not whole."""
     with pytest.warns(RecordingWarning, match=match), ss.record() as recording:
         yield recording
-
-
-def launch(
-    library, name=b"_Z4axpyPf", *, correlation, stream=7, gpu=0, thread=11, node=0, call=Runtime.cudaLaunchKernel_v7000, kernel=True
-):
-    """Append a launch and its kernel."""
-    start = library.now
-    library.now += 100
-    library.records.append(
-        record(ActivityKind.RUNTIME, cbid=call, start=start, end=start + 20, thread_id=thread, correlation_id=correlation)
-    )
-    if kernel:
-        library.records.append(
-            record(ActivityKind.CONCURRENT_KERNEL, start=start + 30, end=start + 90, correlation_id=correlation, device_id=gpu,
-                   stream_id=stream, graph_node_id=node, name=text(name), grid_x=4, grid_y=2, grid_z=1, block_x=32, block_y=1, block_z=2)
-        )  # fmt: skip
-
-
-def call(library, which, *, correlation=0, thread=11, **fields):
-    library.records.append(
-        record(
-            ActivityKind.RUNTIME, cbid=which, start=library.now, end=library.now + 5, thread_id=thread, correlation_id=correlation, **fields
-        )
-    )
-    library.now += 10
-
-
-def rows(trace, *kinds):
-    frame = trace.to_pandas()
-    return frame[frame.kind.isin([kind.name.lower() for kind in kinds])]
 
 
 def test_a_launch_is_joined_with_its_kernel_and_has_its_names_and_size(library):
@@ -330,6 +273,89 @@ def test_collectives_are_known_by_the_ranges_of_nccl_and_joined_across_gpus(libr
     assert spans.correlation[found.span].tolist() == [4, 5, 7, 8]
     assert found.words("kind") == ["all_reduce", "all_reduce", "all_gather", "all_gather"]
     assert found.instance[0] != found.instance[2]
+
+
+def test_a_pause_is_cut_out_and_told(library):
+    with ss.record() as recording:
+        launch(library, correlation=5)
+        call(library, Runtime.cudaEventRecord_v3020, correlation=6)
+        recording.pause()
+        assert (library.enabled, library.attached, repr(recording)) == ([], 0, "<recording 'recording': paused>")
+        library.now += 7_000_000  # what runs here leaves no record
+        recording.resume()
+        assert len(library.enabled) == len(module.KINDS)
+        launch(library, b"_Z4waxyPf", correlation=5, gpu=1)  # CUPTI counts anew
+    trace = recording.trace
+    kernels = rows(trace, SpanKind.KERNEL)
+    assert kernels.name.tolist() == ["axpy", "waxy"]
+    calls = rows(trace, SpanKind.LAUNCH)
+    assert [trace.spans.correlation[row] for row in kernels.index] == calls.correlation.tolist()
+    assert calls.correlation.nunique() == 2
+    assert kernels.start_ns.tolist()[0] == 30
+    assert (kernels.start_ns - calls.start_ns.tolist()).tolist() == [30, 30]
+    assert calls.start_ns.tolist()[1] < 1_000
+    assert trace.info.ledger["recorded_ns"] < 1_000
+    assert trace.info.notes[0] == "cut out: 1 pause, 7.00 ms together, at 0.130 µs"
+
+
+def test_what_lasts_into_a_pause_ends_there(library):
+    with ss.record() as recording:
+        launch(library, correlation=5)
+        library.records.append(
+            record(ActivityKind.RUNTIME, cbid=10, start=library.now, end=library.now + 10**6, thread_id=12, correlation_id=7)
+        )
+        library.records.append(record(ActivityKind.MARKER, flags_=2, timestamp=library.now, id=1, name=text(b"epoch"), thread=12))
+        library.now += 10
+        recording.pause()
+        paused_ns = library.now - recording._pieces[0].start_ns
+        library.now += 10**6
+        recording.resume()
+        library.records.append(record(ActivityKind.MARKER, flags_=4, timestamp=library.now, id=1, thread=12))
+        launch(library, correlation=5)
+    (wait,) = rows(recording.trace, SpanKind.SYNC).itertuples()
+    assert wait.end_ns <= paused_ns
+    assert any("2 NVTX ranges left out" in note for note in recording.trace.info.notes)
+
+
+def test_pauses_are_in_order(library):
+    recording = ss.record("step")
+    with pytest.raises(RecordingError, match=r"cannot pause: <recording 'step': not begun>"):
+        recording.pause()
+    with recording:
+        launch(library, correlation=5)
+        with pytest.raises(RecordingError, match="cannot resume"):
+            recording.resume()
+        recording.pause()
+        with pytest.raises(RecordingError, match="cannot pause"):
+            recording.pause()
+    assert len(rows(recording.trace, SpanKind.KERNEL)) == 1  # it ended in the pause
+    assert recording.trace.info.notes == ()
+    with pytest.raises(RecordingError, match="cannot resume"):
+        recording.resume()
+
+
+def test_a_recording_that_cannot_go_on_keeps_what_it_has(library):
+    recording = ss.record("step")
+
+    def refused():
+        with recording:
+            launch(library, correlation=5)
+            recording.pause()
+            library.refusals["cuptiActivityRegisterCallbacks"] = 39
+            recording.resume()
+
+    with pytest.raises(RecordingError, match="another profiler"):
+        refused()
+    assert (library.enabled, len(rows(recording.trace, SpanKind.KERNEL))) == ([], 1)
+
+
+def test_a_pause_that_fails_ends_the_recording(library):
+    library.refusals["cuptiActivityFlushAll"] = 13
+    with ss.record("step") as recording, pytest.raises(RecordingError, match="cuptiActivityFlushAll"):
+        recording.pause()
+    assert library.enabled == []
+    with pytest.raises(RecordingError, match="'step' failed: CUPTI refused"):
+        _ = recording.trace
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
@@ -608,7 +634,15 @@ def test_without_cupti_it_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "match"), [({"name": 3}, "name=3"), ({"name": ""}, "name=''"), ({"gpu": -1}, "gpu=-1"), ({"gpu": True}, "gpu=True")]
+    ("arguments", "match"),
+    [
+        ({"name": 3}, "name=3"),
+        ({"name": ""}, "name=''"),
+        ({"gpu": -1}, "gpu=-1"),
+        ({"gpu": True}, "gpu=True"),
+        ({"path": 5}, "an int cannot be a path"),
+        ({"path": "step.json"}, r"path='step.json' must end with .parquet"),
+    ],
 )
 def test_wrong_arguments_are_refused_at_once(arguments, match):
     with pytest.raises(RecordingError, match=match):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.recording.fake_cupti import Runtime
 
 from streamscope.recording.activity_records import ActivityRecords
+from streamscope.recording.ranks import Rank
 from streamscope.recording.recorded_trace import CodeBlock, recorded_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind
+from streamscope.trace.trace import Trace
 
 START = 1_795_362_426_785_105_217
 END = START + 1_000_000
+NAMES = "w", "x", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclDevKernel_Generic"
 GPU = DeviceInfo("cuda", "NVIDIA H200")
 
 
@@ -35,6 +41,8 @@ works = st.fixed_dictionaries(
         "graph_node": st.sampled_from([0, 0, (3 << 32) + 1, (3 << 32) + 2]),
         "name": st.integers(1, 4),
         "bytes": st.integers(0, 1 << 40),
+        "from_gpu": st.integers(0, 1),
+        "to_gpu": st.integers(0, 1),
         "call": st.integers(0, 9),
     }
 )
@@ -55,19 +63,29 @@ def ended(row):
 
 
 @given(st.lists(works, min_size=1, max_size=25), st.lists(calls, min_size=10, max_size=12), st.booleans())
-def test_each_piece_of_work_is_a_span_at_its_time(made_works, made_calls, of_one_gpu):
+def test_each_piece_of_work_is_a_span_at_its_time_and_read_back(made_works, made_calls, of_one_gpu):
     calls_made = [ended(dict(call)) | {"code": 1, "correlation": 50 + place} for place, call in enumerate(made_calls)]
     work = [ended(dict(one)) for one in made_works]
     for one in work:
         one["correlation"] = 50 + one.pop("call")
     gpu = work[0]["gpu"] if of_one_gpu else None
-    records = ActivityRecords(table("calls", calls_made), table("work", work), texts=dict(enumerate("wxyz", start=1)))
-    trace = recorded_trace(records, CodeBlock("step", START, END, gpu), GPU, lambda code, number: Runtime(number).name)
+    records = ActivityRecords(table("calls", calls_made), table("work", work), texts=dict(enumerate(NAMES, start=1)))
+    rank = Rank(1, 0, 2, "host")
+    trace = recorded_trace(records, CodeBlock("step", START, END, gpu), GPU, lambda code, number: Runtime(number).name, rank=rank)
     ours = [one for one in work if gpu in (None, one["gpu"])]
     spans = trace.spans.of_kind(DEVICE_KINDS)
     found = zip(spans.kind, spans.gpu, spans.start_ns + START, spans.end_ns + START, spans.graph_node, spans.bytes, strict=True)
     expected = [(int(one["code"]), one["gpu"], one["start_ns"], one["end_ns"], one["graph_node"] or -1, one["bytes"]) for one in ours]
     assert sorted(tuple(map(int, row)) for row in found) == sorted(expected)
+    copies = [one for one in ours if one["code"] == SpanKind.COPY]
+    peers = [(one["start_ns"], one["from_gpu"], one["to_gpu"]) for one in copies if one["from_gpu"] != one["to_gpu"]]
+    found = zip(trace.spans.start_ns[trace.peers.span] + START, trace.peers.from_gpu, trace.peers.to_gpu, strict=True)
+    assert sorted(tuple(map(int, row)) for row in found) == sorted(peers)
+    assert len(trace.collectives) == sum(one["code"] == SpanKind.KERNEL and one["name"] > 2 for one in ours)
+    with TemporaryDirectory() as folder:
+        read = Trace.from_parquet(trace.to_parquet(Path(folder, "t.parquet")))
+    assert read.to_pandas().equals(trace.to_pandas())
+    assert (read.info, read.collectives, read.peers, read.gpus) == (trace.info, trace.collectives, trace.peers, trace.gpus)
     # A span that says whose call launched it is joined with a call of the block, and the call is a launch.
     launches = trace.spans.is_kind([SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH])
     within = {call["correlation"] for call in calls_made if START <= call["start_ns"] < END}

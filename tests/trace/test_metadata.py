@@ -24,6 +24,8 @@ WRONG = {
     "schema": [None, 0, 4, "2", True, 1.5],
     "plan": [None, {"streams": -1}, {"streams": 1.5}, {"streams": True}, {"streams": 2**63}],
     "memory": [None, {"device_bytes": "many"}, {"device_bytes": -1}, {5: 5}],
+    "rank": [-1, "0", True],
+    "host": [None, 5],
 }
 
 

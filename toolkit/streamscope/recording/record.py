@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from streamscope.analysis.launches import missing_records
-from streamscope.arguments import shown, whole_number
+from streamscope.arguments import given_path, shown, whole_number
 from streamscope.errors import RecordingError, RecordingWarning
 from streamscope.formats.metadata import host_info
 from streamscope.interrupts import deferred
 from streamscope.recording.activity_records import ActivityRecords
+from streamscope.recording.pauses import Piece, without_pauses
+from streamscope.recording.ranks import ALONE, check_file_name, file_of_rank, rank_here
 from streamscope.recording.recorded_trace import CodeBlock, recorded_trace
 from streamscope.recording.subscription import CALLS, NO_GPU_HINT, WORK, subscription
 from streamscope.trace.info import DeviceInfo
@@ -33,17 +36,23 @@ class Recording:
     name : str
     gpu : int, optional
         Whose work is kept; that of all GPUs where None.
+    path : Path, optional
+        The file that the trace is written to; from the beginning of the block on, with the number of the rank.
     """
 
-    def __init__(self, name: str, gpu: int | None) -> None:
+    def __init__(self, name: str, gpu: int | None, path: Path | None = None) -> None:
         self.name = name
         self.gpu = gpu
+        self.path = path
         self._state = "not begun"
         self._why = RecordingError(f"the recording {name!r} has not ended", hint="read recording.trace behind the with block")
         self._trace: Trace | None = None
+        self._rank = ALONE
         self._open: AbstractContextManager[list[ActivityRecords]] | None = None
         self._records: list[ActivityRecords] = []
+        self._pieces: list[Piece] = []
         self._start_ns = 0
+        self._obstacles: list[str] = []
 
     @property
     def trace(self) -> Trace:
@@ -58,12 +67,90 @@ class Recording:
             raise self._why
         return self._trace
 
+    def pause(self) -> None:
+        """Stop recording until `resume`; what runs in between is not kept.
+
+        It waits for the GPUs first, since all that was launched before belongs to the recording. The pause is cut out of the trace: times
+        behind it are earlier by its length, and a note says how long it was. CUPTI leaves the process meanwhile.
+
+        Raises
+        ------
+        RecordingError
+            The block has not begun, or has ended, or is paused; or CUPTI failed.
+
+        Examples
+        --------
+        You need a GPU to record anything::
+
+            with ss.record("epoch") as recording:
+                for batch in batches:
+                    step(batch)
+                    recording.pause()
+                    evaluate()             # not in the trace
+                    recording.resume()
+        """
+        self._check_is("recording", "pause")
+        with deferred():
+            try:
+                self._end()
+            except Exception as failure:
+                self._failed(failure)
+                raise
+            self._state = "paused"
+
+    def resume(self) -> None:
+        """Go on recording after `pause`. It waits for the GPUs first, so that nothing of the pause runs into the trace.
+
+        Raises
+        ------
+        RecordingError
+            The recording is not paused, or CUPTI refuses. What was recorded before the pause is kept.
+        """
+        self._check_is("paused", "resume")
+        _waited_for_gpus()
+        self._begin()
+
     def __repr__(self) -> str:
         return f"<recording {self.name!r}: {self._state}>"
 
     def __enter__(self) -> Self:
         if self._state != "not begun":
             raise RecordingError(f"the recording {self.name!r} was used before", hint="write with ss.record(...) for each block")
+        if self.path is not None:
+            self._rank = rank_here()
+            self.path = file_of_rank(self.path, self._rank)
+        else:
+            with suppress(RecordingError):  # Only the name of a file needs to know.
+                self._rank = rank_here()
+        self._begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        notes = [f"the block ended with {kind.__name__}"] if kind is not None else []
+        with deferred():
+            try:
+                if self._state == "recording":
+                    self._end()
+                if self._state != "failed":
+                    self._found(notes)
+                    self._write()
+            except Exception as failure:
+                if self._trace is None:
+                    self._failed(failure)
+                if error is None:
+                    raise
+                error.add_note(f"and its recording failed: {failure}")  # The user's error comes first.
+
+    def _check_is(self, state: str, verb: str) -> None:
+        if self._state != state:
+            raise RecordingError(f"cannot {verb}: {self!r}", hint="call pause() and then resume(), inside the with block")
+
+    def _failed(self, failure: Exception) -> None:
+        self._state = "failed"
+        self._why = RecordingError(f"the recording {self.name!r} failed: {failure}")
+
+    def _begin(self) -> None:
+        before = self._state
         try:
             with deferred():
                 opened = subscription().recording(KINDS)
@@ -72,38 +159,33 @@ class Recording:
                 self._start_ns = subscription().now_ns()
         except BaseException:  # Ctrl-C, too, which waited until now
             self._close()
+            self._state = before
             raise
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        notes = [f"the block ended with {kind.__name__}"] if kind is not None else []
-        with deferred():
-            try:
-                # Before the waits, which are ours and not the block's.
-                end_ns = subscription().now_ns()
-                try:
-                    waited, unfinished = _waited_for_gpus()
-                finally:
-                    self._close()
-                if waited and not (self._records[0].calls["start_ns"] >= end_ns).any():  # not even our own wait
-                    unfinished.append(TAKEN_OVER)
-                    warnings.warn(TAKEN_OVER, RecordingWarning, stacklevel=2)
-                self._found(end_ns, [*notes, *unfinished])
-            except Exception as failure:
-                self._state = "failed"
-                self._why = RecordingError(f"the recording {self.name!r} failed: {failure}")
-                if error is None:
-                    raise
-                error.add_note(f"and its recording failed: {failure}")  # The user's error comes first.
+    def _end(self) -> None:
+        """Wait for the GPUs, and take the records since the beginning, or since the last pause."""
+        end_ns = waited_ns = subscription().now_ns()  # Before the waits, which are ours and not the block's.
+        try:
+            waited, unfinished = _waited_for_gpus()
+            waited_ns = subscription().now_ns()
+        finally:
+            self._close()
+        (records,) = self._records
+        self._obstacles += unfinished
+        if waited and not (records.calls["start_ns"] >= end_ns).any():  # not even our own wait
+            self._obstacles.append(TAKEN_OVER)
+            warnings.warn(TAKEN_OVER, RecordingWarning, stacklevel=3)
+        self._pieces.append(Piece(records, self._start_ns, end_ns, waited_ns))
 
     def _close(self) -> None:
         opened, self._open = self._open, None
         if opened is not None:
             opened.__exit__(None, None, None)
 
-    def _found(self, end_ns: int, notes: Sequence[str]) -> None:
+    def _found(self, notes: Sequence[str]) -> None:
         """Make the trace of the records."""
-        (records,) = self._records
+        records, end_ns, pauses = without_pauses(self._pieces)
+        notes = [*notes, *pauses, *self._obstacles]
         gpus = np.unique(records.work["gpu"]).tolist()
         kept = gpus if self.gpu is None else [self.gpu] if self.gpu in gpus else []
         if not kept:
@@ -112,15 +194,23 @@ class Recording:
             self._state = "nothing"
             self._why = RecordingError(f"nothing ran on {where} in the recording {self.name!r}", hint="; ".join(notes) or hint)
             return
-        block = CodeBlock(self.name, self._start_ns, end_ns, self.gpu)
+        block = CodeBlock(self.name, self._pieces[0].start_ns, end_ns, self.gpu)
         device = host_info({gpu: device_info(gpu) for gpu in kept})
-        self._trace = recorded_trace(records, block, device, subscription().call_name, notes)
+        self._trace = recorded_trace(records, block, device, subscription().call_name, notes, rank=self._rank)
         self._state = f"{len(self._trace.spans):,} spans"
         if records.dropped or missing_records(self._trace.spans).calls:
             warnings.warn(f"the recording {self.name!r} is not whole: {'; '.join(self._trace.info.notes)}", RecordingWarning, stacklevel=3)
 
+    def _write(self) -> None:
+        if self.path is None:
+            return
+        if self._trace is None:
+            warnings.warn(f"{self.path} is not written: {self._why}", RecordingWarning, stacklevel=3)
+        else:
+            self._trace.to_parquet(self.path)
 
-def record(name: str = "recording", *, gpu: int | None = None) -> Recording:
+
+def record(name: str = "recording", *, gpu: int | None = None, path: str | Path | None = None) -> Recording:
     """Record the CUDA work of a block of code, whichever library it uses.
 
     Kernels, copies and sets on all GPUs, each node of a graph among them; calls of the CUDA runtime and driver, by all threads; and NVTX
@@ -133,16 +223,24 @@ def record(name: str = "recording", *, gpu: int | None = None) -> Recording:
         Name of the trace.
     gpu : int, optional
         Whose work is kept, by CUDA's number; that of all GPUs by default. A note counts the work of other GPUs.
+    path : str or Path, optional
+        Parquet file that the trace is written to when the block ends. Where torchrun, srun or mpirun started several processes, each
+        writes its own: ``{rank}`` in the path stands for the number of the process, 0 without them. A file of the same rank that
+        Streamscope wrote is replaced.
 
     Returns
     -------
     Recording
-        Its ``trace`` is there when the block has ended, even by an exception or Ctrl-C.
+        Its ``trace`` is there when the block has ended, even by an exception or Ctrl-C. Inside, ``pause()`` and ``resume()`` leave out
+        a part of it.
 
     Raises
     ------
     RecordingError
-        When the block is entered: CUPTI is missing or not permitted, another profiler holds it, or there is no GPU.
+        When the block is entered: CUPTI is missing or not permitted, another profiler holds it, or there is no GPU; ``path`` is given,
+        and has no ``{rank}`` although there are several, or which one this is cannot be told.
+    OutputError
+        When the block is entered: ``path`` cannot be written, or is there and is no trace of the same rank. When it ends: writing failed.
 
     Examples
     --------
@@ -159,7 +257,10 @@ def record(name: str = "recording", *, gpu: int | None = None) -> Recording:
         raise RecordingError(f"name={shown(name)} must be a string", hint='for example ss.record("step")')
     if gpu is not None:
         gpu = whole_number("gpu", gpu, least=0, error=RecordingError)
-    return Recording(name, gpu)
+    file = None if path is None else given_path(path, error=RecordingError)
+    if file is not None:
+        check_file_name(file)
+    return Recording(name, gpu, file)
 
 
 def _driver() -> Any:

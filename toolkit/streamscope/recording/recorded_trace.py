@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from streamscope.arrays import Array, BoolArray
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.recording.activity_records import ActivityRecords, Rows, marker_ranges
 from streamscope.recording.nccl_ranges import NcclLaunch, NcclRange, nccl_facts, ranges_of_nccl
+from streamscope.recording.ranks import ALONE, Rank
 from streamscope.trace.activities import Activities, Names, Streams, joined, name_waits, with_peers
 from streamscope.trace.communication import collective_kind, communicates
 from streamscope.trace.foreign import EventWaits, foreign_trace
@@ -50,7 +51,9 @@ class CodeBlock:
         return rows[(rows["start_ns"] >= self.start_ns) & (rows["start_ns"] < self.end_ns)]
 
 
-def recorded_trace(records: ActivityRecords, block: CodeBlock, device: DeviceInfo, call_name: CallName, notes: Sequence[str] = ()) -> Trace:
+def recorded_trace(
+    records: ActivityRecords, block: CodeBlock, device: DeviceInfo, call_name: CallName, notes: Sequence[str] = (), rank: Rank = ALONE
+) -> Trace:
     """Return CUPTI's records of a block as a trace, whose zero is the start of the block.
 
     ``device`` names the GPUs whose work is kept. ``call_name`` returns a CUDA function's name by its number, of the
@@ -92,6 +95,7 @@ def recorded_trace(records: ActivityRecords, block: CodeBlock, device: DeviceInf
             "cupti_itself_ns": _length_ns(own[~compiling]),
             **({"lost_records": float(records.dropped)} if records.dropped else {}),
         },
+        **asdict(rank),
     )
 
 

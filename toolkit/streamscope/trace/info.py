@@ -14,7 +14,20 @@ from typing import Any, Literal
 
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
-from streamscope.trace.file_checks import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts, named_values
+from streamscope.trace.file_checks import (
+    COUNT,
+    COUNTS,
+    JSON,
+    SCHEMA_VERSION,
+    TEXT,
+    TEXTS,
+    TIMES,
+    VERSIONS,
+    is_count,
+    listed_texts,
+    named_values,
+    optional,
+)
 
 
 def library_versions() -> dict[str, str]:
@@ -135,6 +148,11 @@ class TraceInfo:
         given back as long as a program is prepared, each is also the most there was. Empty where it was not measured.
     stretched : bool
         Whether the recorder watched the calls of the host while they ran, and so stretched them. `Format.stretches` says it of a file.
+    rank, local_rank, world_size : int, optional
+        Which of the processes of one job recorded it: its number in the job, its number on its host, and how many there are. None where
+        unknown, or where a process ran alone.
+    host : str
+        Name of that rank's host; empty where there are no ranks.
 
     Raises
     ------
@@ -155,9 +173,20 @@ class TraceInfo:
     plan: Mapping[str, int] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     stretched: bool = False
+    rank: int | None = None
+    local_rank: int | None = None
+    world_size: int | None = None
+    host: str = ""
 
     def __post_init__(self) -> None:
         check_kinds("TraceInfo", _FIELDS, *(getattr(self, name) for name in _FIELDS), error=TraceError)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Which rank of which job recorded it, as JSON values; empty where there are no ranks."""
+        if self.rank is None:
+            return {}
+        return {"rank": self.rank, "local_rank": self.local_rank, "world_size": self.world_size, "host": self.host}
 
     @property
     def profiled(self) -> bool:
@@ -196,4 +225,8 @@ _FIELDS: Kinds = {
     "plan": COUNTS,
     "memory": COUNTS,
     "stretched": (lambda value: isinstance(value, bool), "True or False"),
+    "rank": optional(COUNT),
+    "local_rank": optional(COUNT),
+    "world_size": optional(COUNT),
+    "host": TEXT,
 }

@@ -184,6 +184,7 @@ class Trace(Result):
                 "engine": info.engine,
                 "device": device,
                 "recorder": info.recorder,
+                **info.job,
                 "created": info.created,
                 "versions": info.versions,
                 "notes": info.notes,

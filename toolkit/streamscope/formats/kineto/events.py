@@ -95,6 +95,7 @@ class Beside(msgspec.Struct):
     """The file's fields beside ``traceEvents``."""
 
     deviceProperties: Any = None  # noqa: N815 — Kineto's own names
+    distributedInfo: Any = None  # noqa: N815
     baseTimeNanoseconds: Any = None  # noqa: N815
     cuda_runtime_version: Any = None
     cuda_driver_version: Any = None

@@ -101,6 +101,7 @@ def _own_info(stored: Any) -> TraceInfo:
     values = named_values(stored)
     device = DeviceInfo(**named_values(values["device"]))
     given = {name: values[name] for name in ("engine", "program", "recorder", "stretched")}
+    given |= {name: values[name] for name in ("rank", "local_rank", "world_size", "host") if name in values}
     return TraceInfo(**given, device=device, versions={}, created="")
 
 
@@ -188,7 +189,7 @@ class _Collected:
             found, engine="kineto", program=program, device=device, recorder="kineto", gpu=gpu,
             notes=notes, waits=waits, profiler=tuple(np.concatenate(self._profiler, axis=1)),
             versions=_versions(beside), created=created_at(int(found.start_ns.min()) + (base_ns if type(base_ns) is int else 0)),
-            ledger={"lost_records": float(lost)} if lost else {},
+            ledger={"lost_records": float(lost)} if lost else {}, **({} if told.several else _job(beside.distributedInfo)),
         )  # fmt: skip
 
     def _joined(self) -> Activities:
@@ -405,6 +406,13 @@ def _device(properties: Any, gpu: int, number: int, *, hip: bool) -> DeviceInfo:
     kind: Literal["cuda", "hip"] = "hip" if hip or (isinstance(name, str) and name.startswith("AMD")) else "cuda"
     keys = {"multiprocessors": "numSms", "memory_bytes": "totalGlobalMem", "compute_major": "computeMajor", "compute_minor": "computeMinor"}
     return device_info(kind, name, gpu, **{ours: found.get(theirs) for ours, theirs in keys.items()})
+
+
+def _job(given: Any) -> dict[str, Any]:
+    """Return the rank and how many there are, as the profiler of one rank says it; a file that was merged has that of one of them."""
+    values = given if isinstance(given, Mapping) else {}
+    found = {name: values.get(name) for name in ("rank", "world_size")}
+    return {name: value for name, value in found.items() if type(value) is int and 0 <= value < 2**31}
 
 
 def _versions(beside: Beside) -> dict[str, str]:

@@ -116,6 +116,7 @@ def _head(trace: Trace) -> dict[str, Any]:
     return {
         "schemaVersion": 1,
         "deviceProperties": [{"id": gpu, "name": info.device.of_one(gpu).name, **each} for gpu in trace.gpus or (0,)],
+        **({"distributedInfo": {"rank": info.rank, "world_size": info.world_size}} if info.rank is not None else {}),
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 0,
         "traceName": titled(trace),
@@ -125,6 +126,7 @@ def _head(trace: Trace) -> dict[str, Any]:
             "recorder": info.recorder,
             "stretched": info.stretched,
             "device": {"kind": info.device.kind, "name": info.device.name},
+            **info.job,
         },
     }
 

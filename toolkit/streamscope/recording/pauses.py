@@ -1,0 +1,103 @@
+"""Recordings with pauses: the pieces between them become the records of one block, from whose clock the pauses are cut out.
+
+A pause takes no time in the trace. So it is no idle time of a GPU, and no metric has to know of it; a note says where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamscope.recording.activity_records import TEXT_COLUMNS, ActivityRecords, Rows
+from streamscope.words import counted, listed, time_text
+
+_TABLES = ("calls", "work", "waits", "events", "markers", "attributes", "overheads")
+_TIMES = frozenset({"start_ns", "end_ns", "time_ns"})
+_NUMBERS = ("correlation", "event", "id")
+"""CUPTI counts calls, records of events and ranges anew when it has left the process in between."""
+_BITS = 40
+"""CUPTI's numbers have fewer bits than that: the number of the piece stands above."""
+_MOST_TOLD = 5
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What was recorded from the beginning, or the end of a pause, to the next pause or the end; on CUPTI's clock.
+
+    Attributes
+    ----------
+    records : ActivityRecords
+    start_ns, end_ns : int
+        Calls outside are not the user's.
+    waited_ns : int
+        When the GPUs had finished.
+    """
+
+    records: ActivityRecords
+    start_ns: int
+    end_ns: int
+    waited_ns: int
+
+
+def without_pauses(pieces: Sequence[Piece]) -> tuple[ActivityRecords, int, list[str]]:
+    """Return the records of all pieces, the end of the block, and a note on the pauses.
+
+    Times behind a pause are earlier by its length. The block begins where its first piece does.
+    """
+    first, *others = pieces
+    if not others:
+        return first.records, first.end_ns, []
+    gaps = [after.start_ns - before.waited_ns for before, after in zip(pieces, others, strict=False)]
+    cut_ns = np.cumsum([0, *gaps]).tolist()
+    parts = [
+        _moved(_cut(piece, last=piece is pieces[-1]), cut, place) for place, (piece, cut) in enumerate(zip(pieces, cut_ns, strict=True))
+    ]
+    at = [time_text(piece.waited_ns - cut - first.start_ns) for piece, cut in zip(pieces[:-1], cut_ns, strict=False)]
+    more = f" and {len(at) - _MOST_TOLD} more" if len(at) > _MOST_TOLD else ""
+    note = f"cut out: {counted(len(gaps), 'pause')}, {time_text(sum(gaps))} together, at {listed(at[:_MOST_TOLD])}{more}"
+    return _joined(parts), pieces[-1].end_ns - cut_ns[-1], [note]
+
+
+def _cut(piece: Piece, *, last: bool) -> ActivityRecords:
+    """Return the records without calls outside of the piece; before a pause, nothing lasts into it."""
+    cut = {table: getattr(piece.records, table) for table in _TABLES}
+    for table in ("calls", "overheads"):
+        rows = cut[table]
+        cut[table] = rows[(rows["start_ns"] >= piece.start_ns) & (rows["start_ns"] < piece.end_ns)]
+    for table, rows in cut.items() if not last else ():
+        cut[table] = _changed(rows, {name: np.minimum(rows[name], piece.waited_ns) for name in _TIMES & set(rows.dtype.names)})
+    return replace(piece.records, **cut)
+
+
+def _moved(records: ActivityRecords, cut_ns: int, place: int) -> ActivityRecords:
+    """Return records at earlier times, with numbers and addresses that no other piece has."""
+    tables = {}
+    for table in _TABLES:
+        rows = getattr(records, table)
+        columns = {name: np.where(rows[name] == 0, 0, rows[name] - cut_ns) for name in _TIMES & set(rows.dtype.names)}  # 0: not known
+        columns |= {name: rows[name] + (place << _BITS) for name in _NUMBERS if name in rows.dtype.names}
+        tables[table] = _changed(rows, columns)
+    key = {address: (place << _BITS) + number for number, address in enumerate(sorted(records.texts), start=1)}
+    for table, column in TEXT_COLUMNS:
+        tables[table][column] = [key.get(address, 0) for address in tables[table][column].tolist()]
+    texts = {key[address]: text for address, text in records.texts.items()}
+    payloads = {one + (place << _BITS): content for one, content in records.payloads.items()}
+    return replace(records, **tables, texts=texts, payloads=payloads)
+
+
+def _changed(rows: Rows, columns: dict[str, Rows]) -> Rows:
+    changed = rows.copy()
+    for name, values in columns.items():
+        changed[name] = values
+    return changed
+
+
+def _joined(parts: Sequence[ActivityRecords]) -> ActivityRecords:
+    return ActivityRecords(
+        **{table: np.concatenate([getattr(part, table) for part in parts]) for table in _TABLES},
+        texts={address: text for part in parts for address, text in part.texts.items()},
+        payloads={one: content for part in parts for one, content in part.payloads.items()},
+        dropped=sum(part.dropped for part in parts),
+    )
