@@ -21,10 +21,17 @@ from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.slow
 
-ENGINES, OPERATORS, OWN_CODE = NOTEBOOKS = ("01_compare_engines.ipynb", "02_operators_and_compilation.ipynb", "03_your_own_code.ipynb")
+ENGINES, OPERATORS, OWN_CODE, GPUS = NOTEBOOKS = (
+    "01_compare_engines.ipynb",
+    "02_operators_and_compilation.ipynb",
+    "03_your_own_code.ipynb",
+    "04_several_gpus.ipynb",
+)
 MOST_BYTES = 1_500_000
 OLDER: set[str] = set()
 """Copies that wait for a GPU to be made again."""
+NOT_RECORDED = {"data-parallel", "tensor-parallel", "pipeline-parallel", "expert-parallel"}
+"""Workloads whose recordings wait for a host of two GPUs."""
 # Copies with the outputs of a GPU, made by scripts/execute_notebook.py.
 COPIES = sorted((Path(__file__).parents[2] / "notebooks" / "recorded").glob("*.executed.ipynb"))
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -219,7 +226,7 @@ def test_what_is_compiled_once_is_taken_from_memory_and_in_a_new_process_from_di
     assert "<img" in compiled
     assert said(operators, rf"\n({kernels} kernels: {kernels} from memory); ")
     assert said(operators, rf"\n({kernels} kernels: {kernels} from disk); ")
-    assert said(operators, rf"sm_90 .* ({kernels})  ")  # by `streamscope cache`
+    assert said(operators, rf"kernels  ({kernels}) kernels in ")  # by `streamscope cache`
     assert any(f"{kernels} kernels compile in" in html for html in outputs(operators, "text/html"))
 
 
@@ -338,10 +345,10 @@ def test_copy_with_outputs_is_of_a_gpu(copy, nbformat):
 
 def test_there_is_a_recording_of_every_workload(repository):
     recorded = {path.parent.name for path in (repository / "notebooks" / "recorded").glob("*/comparison.json")}
-    assert recorded == set(WORKLOADS)
+    assert recorded == {*WORKLOADS} - NOT_RECORDED
 
 
-@pytest.fixture(params=WORKLOADS)
+@pytest.fixture(params=[name for name in WORKLOADS if name not in NOT_RECORDED])
 def recording(request, repository):
     """The folder of one recording."""
     return repository / "notebooks" / "recorded" / request.param
@@ -353,6 +360,10 @@ def test_recording_opens_with_its_verdict_and_numbers(recording):
     assert list(comparison) == [engine for engine in engine_entry.ENGINES if engine in comparison]
     assert comparison.verdict == stored["verdict"]
     written = json.loads(json.dumps(comparison.to_dict()))
+    for engine, metrics in written["engines"].items():
+        # Recordings of one GPU are older than the metrics of several, which have no value there.
+        newer = metrics.keys() - stored["engines"][engine].keys()
+        assert all(metrics.pop(name) is None for name in newer), newer
     assert written == {key: stored[key] for key in written}
     for engine, run in comparison.items():
         assert run.metrics.makespan_us == pytest.approx(np.median(stored["makespans_ns"][engine]) / 1e3)

@@ -46,7 +46,8 @@ def what_differs(engine: str, base: str, streams: Mapping[str, str] | None = Non
     if ours == theirs and not added:
         return engine
     if added == {STREAM}:
-        words = f"{more} inside a graph" if GRAPH in ours else f"{more} alone" if not theirs else more
+        without = "alone" if " on each GPU" not in more else "without a graph"  # Else "alone" would be said of the GPU.
+        words = f"{more} inside a graph" if GRAPH in ours else f"{more} {without}" if not theirs else more
     else:
         words = " with ".join(more if trait == STREAM else trait for trait in sorted(added))
     left = " and ".join(others if trait == STREAM else trait for trait in sorted(theirs - ours))
@@ -56,7 +57,16 @@ def what_differs(engine: str, base: str, streams: Mapping[str, str] | None = Non
 def streams_words(plan: Mapping[str, int]) -> str:
     """Describe a plan's streams: ``"a second stream"``, or ``"4 streams"`` if they are more.
 
-    A graph that CUDA places by itself is on no streams: of it, ``"9 branches"`` are told.
+    A graph that CUDA places by itself is on no streams: of it, ``"9 branches"`` are told. Of several GPUs, collectives may have a stream of
+    their own: ``"a second stream and one for communication on each GPU"``.
     """
-    streams = plan.get("streams", 0)
-    return counted(streams, *(("branch", "branches") if "branches" in plan else ("stream",))) if streams > 2 else STREAM
+    streams, communication = plan.get("streams", 0), plan.get("communication", 0)
+    several = counted(streams, *(("branch", "branches") if "branches" in plan else ("stream",))) if streams > 2 else STREAM
+    if not communication:
+        return f"{several} on each GPU" if plan.get("gpus", 1) > 1 else several
+    return f"{f'{several} and one' if streams > 1 else 'a stream'} for communication on each GPU"
+
+
+def verb(words: str, one: str, many: str) -> str:
+    """Return the form of a verb that follows the words for streams, or for another trait."""
+    return many if words[0].isdigit() or words.startswith(("the ", "further ", f"{STREAM} and ")) else one

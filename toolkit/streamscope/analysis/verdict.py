@@ -8,18 +8,18 @@ from typing import Literal
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, Ranking, compare_times
-from streamscope.analysis.traits import base_of, reference_engine, what_differs
+from streamscope.analysis.traits import base_of, reference_engine, verb, what_differs
 from streamscope.engine_entry import GRAPH, traits_of
 from streamscope.errors import TraceError
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import capitalised, counted, listed, percent, time_text
 
-_Bottleneck = Literal["GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]
+_Bottleneck = Literal["communication-bound", "GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]
 
 GPU_BOUND_FROM = 0.75
 """Share of the makespan with a kernel running from which a program is GPU-bound."""
 _BOUND_FROM = 0.5
-"""Share of the makespan from which copies alone, host functions alone, or launching and waiting give the bottleneck its name."""
+"""Share of the makespan from which communication alone, copies alone, host functions alone, or launching and waiting name the bottleneck."""
 _AS_RATIO_FROM = 1.495
 """From this factor on, a difference is told as a factor, below it in per cent: 1.5, rounded, is "1.5×" and never "50 %"."""
 FUNCTION, NUMPY, PLAIN_CALL, NOTHING = "the plain function", "NumPy", "a plain call", "nothing"
@@ -48,6 +48,10 @@ class Shares:
         Whether records were lost, so that ``busy`` is a lower bound.
     busy_error : float or None
         How far ``busy`` may be off; None where that is not said.
+    exposed : float
+        With communication between GPUs alone. Collectives are part of ``busy``, copies between GPUs of ``copies``.
+    several : bool
+        Whether there are several GPUs, of which this is the busiest.
     """
 
     busy: float
@@ -57,10 +61,14 @@ class Shares:
     kernels: int
     missing: bool
     busy_error: float | None = None
+    exposed: float = 0.0
+    several: bool = False
 
     @property
     def bottleneck(self) -> _Bottleneck:
         """Bottleneck of the engine, by the thresholds that `assess` states."""
+        if self.exposed >= _BOUND_FROM:
+            return "communication-bound"
         if self.busy >= GPU_BOUND_FROM:
             return "GPU-bound"
         others: tuple[tuple[_Bottleneck, float], ...]
@@ -109,6 +117,10 @@ class Beside:
     """Share of the copying time with a kernel running, too; None where nothing is copied."""
     host: float | None
     """Share of the host functions' time with the device at work, too; None where there are none."""
+    communication_us: float = 0.0
+    """Time of communication between GPUs, on the busiest one."""
+    hidden: float = 0.0
+    """Share of it with a kernel that computes beside it."""
 
     def shares(self, *words: str) -> str:
         """Return its shares in words, each after the words for its kind."""
@@ -147,7 +159,8 @@ class Verdict:
     why_not_function : str
         Why the results were compared with the traced program, and not with the function itself.
     beside : tuple of Beside
-        Copies beside kernels and host functions beside the device: of the reference, and of the fastest engine if that is another.
+        Copies beside kernels, host functions beside the device, communication beside kernels: of the reference, and of the fastest engine
+        if that is another.
     streams : dict of str to str
         `streams_words` of each engine, as far as its plan is known.
     """
@@ -169,7 +182,7 @@ class Verdict:
 
     @property
     def bottleneck(self) -> _Bottleneck:
-        """Bottleneck of the reference: "GPU-bound", "copy-bound", "host-bound", "launch-bound" or "mixed"."""
+        """Bottleneck of the reference: "communication-bound", "GPU-bound", "copy-bound", "host-bound", "launch-bound" or "mixed"."""
         return self.shares.bottleneck
 
     @property
@@ -180,6 +193,7 @@ class Verdict:
             self.proviso,
             self.bound,
             self.overlapped,
+            self.communicated,
             self.changed,
             self.fastest,
             self.replayed,
@@ -212,8 +226,11 @@ class Verdict:
         if not shares.kernels and not shares.copies and not shares.missing:
             return f"No kernels: nothing runs on the GPU under {engine}."
         at_least = "at least " if shares.missing else ""
-        parts = [f"under {engine} the GPU is busy {at_least}{percent(min(shares.busy, 1.0), shares.busy_error)} of the time"]
-        if self.bottleneck not in ("GPU-bound", "launch-bound"):
+        gpu = "the busiest GPU" if shares.several else "the GPU"
+        parts = [f"under {engine} {gpu} is busy {at_least}{percent(min(shares.busy, 1.0), shares.busy_error)} of the time"]
+        if self.bottleneck == "communication-bound":
+            parts.append(f"communication alone takes {percent(shares.exposed)}")
+        elif self.bottleneck not in ("GPU-bound", "launch-bound"):
             others = (
                 ("copies alone take", shares.copies),
                 ("host functions alone take", shares.host),
@@ -238,6 +255,16 @@ class Verdict:
         return f"{capitalised('; '.join(clauses))}." if clauses else ""
 
     @property
+    def communicated(self) -> str:
+        """How much of the communication between GPUs is hidden behind kernels; empty where there is none."""
+        told = [
+            f"{time_text(one.communication_us * 1e3)} under {one.engine}, {_hidden_words(one.hidden)}"
+            for one in self.beside
+            if one.communication_us
+        ]
+        return f"Communication takes {', and '.join(told)}." if told else ""
+
+    @property
     def replayed(self) -> str:
         """That no engine is a plain call, of captured code; empty of other code."""
         return _NO_PLAIN_CALL if self.checked_against in (NOTHING, PLAIN_CALL) else ""
@@ -255,7 +282,7 @@ class Verdict:
                 continue
             whom = "it" if change.base == self.reference else "the graph" if traits_of(change.base) == frozenset({GRAPH}) else change.base
             words = change.words if change.told else f"neither faster nor slower ({change.words})"
-            clauses.append(f"{what} {'make' if what[0].isdigit() else 'makes'} {whom} {words}")
+            clauses.append(f"{what} {verb(what, 'makes', 'make')} {whom} {words}")
         if unknown:
             clauses.append(f"{Ranking.UNKNOWN.value} the effect of {listed(unknown)}")
         return f"{capitalised('; '.join(clauses))}." if clauses else ""
@@ -301,6 +328,15 @@ class Verdict:
         return ""
 
 
+def _hidden_words(share: float) -> str:
+    """Say how much of the communication is hidden, and how much exposed."""
+    if share < WORTH_SAYING:
+        return "all of it exposed"
+    if share > 1 - WORTH_SAYING:
+        return "all of it hidden behind kernels"
+    return f"{percent(share)} of it hidden behind kernels"
+
+
 def verdict(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> str:
     """Return the text of `assess`.
 
@@ -319,8 +355,8 @@ def assess(
 ) -> Verdict:
     """Judge a comparison of any number of engines.
 
-    The bottleneck is named after the shares of the reference engine's makespan: *GPU-bound* where a kernel runs for at least 75 % of it;
-    else *copy-bound*, *host-bound* or *launch-bound* where copies alone, host functions alone, or the rest (launching and waiting) take at
+    The bottleneck is named after the shares of the reference engine's makespan: *communication-bound* where communication between GPUs
+    alone takes at least 50 % of it; else *GPU-bound* where a kernel runs for at least 75 %; else *copy-bound*, *host-bound* or *launch-bound* where copies alone, host functions alone, or the rest (launching and waiting) take at
     least 50 %; else *mixed*.
     Engines whose intervals overlap, or that have fewer than six measured repeats, are not ranked. A simulated device repeats itself: there,
     one run is enough, and those that are the same within 1 % are not ranked.
@@ -361,7 +397,7 @@ def assess(
         best=best,
         gain=change(metrics[best[0]], metrics[reference], best[0], reference),
         evidence=_evidence(metrics, reference, device),
-        beside=tuple(Beside(name, metrics[name].copy_overlap, metrics[name].host_overlap) for name in dict.fromkeys((reference, best[0]))),
+        beside=tuple(_beside(metrics[name], name) for name in dict.fromkeys((reference, best[0]))),
         wrong=tuple(wrong),
         streams=streams or {},
     )
@@ -373,8 +409,21 @@ def shares_of(metrics: EngineMetrics) -> Shares:
     parts = metrics.copy_us, metrics.host_function_us, metrics.idle_us - metrics.copy_us - metrics.host_function_us
     copies, host, launching = (part / whole if whole else 0.0 for part in parts)
     return Shares(
-        metrics.busy_fraction, copies, host, launching, metrics.kernel_count, bool(metrics.missing_records), metrics.busy_fraction_error
+        metrics.busy_fraction,
+        copies,
+        host,
+        launching,
+        metrics.kernel_count,
+        bool(metrics.missing_records),
+        metrics.busy_fraction_error,
+        exposed=(metrics.exposed_us or 0.0) / whole if whole else 0.0,
+        several=metrics.busy_imbalance is not None,
     )
+
+
+def _beside(metrics: EngineMetrics, engine: str) -> Beside:
+    whole = metrics.communication_us or 0.0
+    return Beside(engine, metrics.copy_overlap, metrics.host_overlap, whole, (metrics.hidden_us or 0.0) / whole if whole else 0.0)
 
 
 def fastest(metrics: Mapping[str, EngineMetrics]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
 from streamscope.engines.happens_before import Work
 from streamscope.program.launch import HostCall, as_arrays
 from streamscope.program.operation import Operation, Program
+from streamscope.program.reference import collective_results
 from streamscope.program.variable import ArraySpec
 from streamscope.progress import Progress
 from streamscope.words import counted, listed
@@ -37,6 +38,11 @@ def touch_findings(program: Program, inputs: Sequence[Array], progress: Progress
         if progress is not None:
             progress("running operations", step, len(program.operations))
         yield from _undeclared(program, operation)
+        if operation.collective is not None:  # Its results need the operands of all its parts.
+            for variable in {*operation.reads} - {*memory}:
+                memory[variable] = random_values(program.variables[variable].spec, random)
+            memory.update(zip(operation.writes, collective_results(operation, operation.collective, memory, program), strict=True))
+            continue
         for work in operation.works:
             for variable in {*work.reads} - {*memory}:
                 memory[variable] = random_values(program.variables[variable].spec, random)

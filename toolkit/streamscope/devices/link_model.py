@@ -61,6 +61,8 @@ class LinkModel:
     copy_kernel_speed : mapping of str to float
         Speed of kernels beside copies between GPUs in both directions, by kind of kernel. The copies keep theirs.
     provenance : Provenance
+    speed : float
+        Speed of the links, as a multiple of the measured one; see `with_link_speed`.
 
     Raises
     ------
@@ -93,6 +95,7 @@ class LinkModel:
     collective_speed: Mapping[str, Mapping[str, Points]]
     copy_kernel_speed: Mapping[str, float]
     provenance: Provenance
+    speed: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("collective_points", "channel_points"):
@@ -106,7 +109,8 @@ class LinkModel:
             tables = {first: _checked_curves(name, table, NEIGHBOURS) for first, table in getattr(self, name).items()}
             object.__setattr__(self, name, tables)
         object.__setattr__(self, "call_points", checked_points("link model: call_points", self.call_points))
-        for name in ("channel_threads", "hop_ns", "peer_call_ns", "graph_call_ns", "graph_join_ns", "graph_gpu_ns", "graph_part_ns"):
+        positive = ("channel_threads", "hop_ns", "peer_call_ns", "graph_call_ns", "graph_join_ns", "graph_gpu_ns", "graph_part_ns", "speed")
+        for name in positive:
             _check_positive(name, getattr(self, name))
         for name, keys in (("both_share", LINKS), ("copy_kernel_speed", NEIGHBOURS)):
             _check_keys(name, getattr(self, name), keys)
@@ -134,6 +138,7 @@ class LinkModel:
         DeviceError
             A key is missing or unknown, or a value impossible.
         """
+        values = {"speed": 1.0, **values} if isinstance(values, Mapping) else values  # Files have those of measured links.
         _check_keys("link model", values, [item.name for item in fields(cls)])
         _check_keys("provenance", values["provenance"], [item.name for item in fields(Provenance)])
         return cls(**{**values, "provenance": Provenance(**values["provenance"])})
@@ -229,7 +234,16 @@ class LinkModel:
         return _beside(self.collective_speed, neighbour, nbytes, priority)
 
     def with_link_speed(self, factor: float) -> LinkModel:
-        """Return the model with links that are so many times as fast; latencies stay."""
+        """Return the model with links that are so many times as fast; latencies stay.
+
+        Examples
+        --------
+        >>> from streamscope.devices.link_model import LinkModel
+        >>> links = LinkModel.load()
+        >>> half = links.with_link_speed(0.5)
+        >>> round(half.collective_ns("all_reduce", 1 << 26, 2) / links.collective_ns("all_reduce", 1 << 26, 2), 1)
+        2.0
+        """
         _check_positive("factor of the link speed", factor)
 
         def faster(points: Points) -> Points:
@@ -238,7 +252,20 @@ class LinkModel:
 
         tables = {gpus: {kind: faster(points) for kind, points in table.items()} for gpus, table in self.collective_points.items()}
         copies = {link: faster(points) for link, points in self.peer_points.items()}
-        return replace(self, collective_points=tables, peer_points=copies)
+        return replace(self, collective_points=tables, peer_points=copies, speed=self.speed * factor)
+
+    def speed_of(self, link: str) -> float:
+        """Return the speed of a link for large copies, as a multiple of NVLink's: of PCIe it is below 1.
+
+        Raises
+        ------
+        DeviceError
+            The link is unknown.
+        """
+        _check_choice("link", link, LINKS)
+        (size, _), (largest, _) = self.peer_points["nvlink"][-2:]
+        nvlink_ns, ns = (self.peer_copy_ns(int(largest), one) - self.peer_copy_ns(int(size), one) for one in ("nvlink", link))
+        return nvlink_ns / ns
 
     def _nearest(self, kind: str, gpus: int) -> int:
         """Return the number of GPUs whose table serves: the largest measured one up to ``gpus``, else the smallest."""

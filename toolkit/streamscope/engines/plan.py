@@ -175,6 +175,17 @@ class Plan:
         """Number of streams with kernels on them; those that carry nothing but copies come on top."""
         return len({step.lane for step in self.flat() if isinstance(step, Issue) and not self.lanes[step.lane].endswith(_COPIES)})
 
+    @property
+    def streams_of_a_gpu(self) -> int:
+        """Number of streams with kernels on the GPU that has the most of them; that of collectives alone comes on top."""
+        lanes = {step.lane for step in self.flat() if isinstance(step, Issue) and not self.lanes[step.lane].endswith((*_COPIES, COMMUNICATION))}
+        return max(Counter(map(self.gpu, lanes)).values(), default=0)
+
+    @property
+    def communicates(self) -> bool:
+        """Whether collectives have a stream of their own."""
+        return any(name.endswith(COMMUNICATION) for name in self.lanes)
+
     def first_lane(self, role: str, gpu: int = 0) -> int | None:
         """Return the first lane of a GPU with a role, such as ``"aux"``, if there is one."""
         start = _prefix(gpu, several=bool(self.gpus)) + role
@@ -187,9 +198,15 @@ class Plan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts for a trace: streams, events and waits; branches where its lanes are those of a graph on no streams."""
-        counts = {"streams": self.streams, "events": self.events, "waits": self.waits}
-        return counts | {"branches": self.streams} if self.order in (FEWEST_EDGES, OWN_ORDER) else counts
+        """Counts for a trace: streams of a GPU, events and waits; branches where its lanes are those of a graph on no streams.
+
+        Of several GPUs their number, too, and 1 for a stream of communication.
+        """
+        streams = self.streams_of_a_gpu
+        counts = {"streams": streams, "events": self.events, "waits": self.waits}
+        if self.gpus:
+            counts |= {"gpus": len({*self.gpus}), "communication": int(self.communicates)}
+        return counts | {"branches": streams} if self.order in (FEWEST_EDGES, OWN_ORDER) else counts
 
     def without_wait(self, index: int) -> Plan:
         """Return the plan without its ``index``-th event wait: a race, for tests to find."""

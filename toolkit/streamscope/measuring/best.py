@@ -211,7 +211,7 @@ def _twin(plan: Plan) -> tuple[str, str]:
     traits = ENGINES[plan.engine].traits
     if GRAPH in traits and not any(isinstance(step, Replay) for step in plan.steps):
         simpler, why = engine_with(*traits - {GRAPH, STREAM}), "nothing in the program can be captured"
-    elif STREAM in traits and plan.streams < 2 and not plan.scopes:
+    elif STREAM in traits and plan.streams_of_a_gpu < 2 and not (plan.scopes or plan.communicates):
         simpler, why = engine_with(*traits - {STREAM}), "it uses one stream here"
     else:
         return "", ""

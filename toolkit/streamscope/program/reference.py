@@ -131,7 +131,7 @@ def _results(operation: Operation, memory: dict[int, Array], program: Program) -
         yield call.writes, results
         return
     if operation.collective is not None:
-        yield operation.writes, _of_collective(operation, operation.collective, memory, program)
+        yield operation.writes, collective_results(operation, operation.collective, memory, program)
         return
     for launch in operation.work:
         if launch.reference is None:
@@ -142,7 +142,7 @@ def _results(operation: Operation, memory: dict[int, Array], program: Program) -
         yield launch.writes, _referred(operation, launch.reference, [memory[variable] for variable in launch.reads])
 
 
-def _of_collective(operation: Operation, collective: Collective, memory: dict[int, Array], program: Program) -> list[Array]:
+def collective_results(operation: Operation, collective: Collective, memory: dict[int, Array], program: Program) -> list[Array]:
     """Return the variables that a collective writes, whole also where it writes a part of each."""
     parts = operation.launches
     operands = [memory[part.reads[0]] for number, part in enumerate(parts) if collective.reads(number)]

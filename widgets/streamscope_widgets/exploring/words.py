@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.overlap import concurrency
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, Ranking
-from streamscope.analysis.traits import streams_words
+from streamscope.analysis.traits import streams_words, verb
 from streamscope.analysis.verdict import GPU_BOUND_FROM, WORTH_SAYING, Change, change, shares_of
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.engine_entry import GRAPH, STREAM, engine_with
@@ -73,15 +73,15 @@ def _joined(*sentences: str) -> str:
 def _question(spread: Iterable[str], streams: int | None) -> str:
     used = {words for words in spread if words}
     said = streams_words({"streams": streams}) if streams else used.pop() if len(used) == 1 else "further streams" if used else STREAM
-    return f"{_with_verb(said, 'Do', 'Does')} {said} pay here?"
+    return f"{verb(said, 'Does', 'Do')} {said} pay here?"
 
 
 def _spread_over(plan: Mapping[str, int], allowed: int | None) -> str:
     """Say which streams a plan uses: ``"4 streams"`` or, of more that it may, ``"the 4 that it uses"``; empty where it uses one."""
-    used = plan.get("streams", 0)
-    if used < 2:
+    used, communication = plan.get("streams", 0), plan.get("communication", 0)
+    if used < 2 and not communication:
         return ""
-    return f"the {used} that it uses" if allowed and used < allowed else streams_words(plan)
+    return f"the {used} that it uses" if allowed and used < allowed and "gpus" not in plan else streams_words(plan)
 
 
 def _on_one_stream(comparison: Comparison) -> Answer:
@@ -144,17 +144,13 @@ def streams_sentence(changes: Sequence[Change], more: Mapping[str, str], *, many
 
 
 def _made(more: str, found: Change | None = None, where: str = "") -> str:
-    return f"{more}{where} {_with_verb(more, 'make', 'makes')} it {'neither faster nor slower' if found is None else _words(found)}"
+    return f"{more}{where} {verb(more, 'makes', 'make')} it {'neither faster nor slower' if found is None else _words(found)}"
 
 
 def _is(found: Change, more: Mapping[str, str], other: Change) -> str:
     """Say how fast it is with the streams of one engine, which are named where the other one has others."""
     ours, theirs = more[found.engine], more[other.engine]
     return f"it is {_words(found)}{f' with {ours}' if ours != theirs else ''}" if ours else "it uses one stream"
-
-
-def _with_verb(more: str, many: str, one: str) -> str:
-    return one if more.startswith("a ") else many
 
 
 def _words(found: Change) -> str:

@@ -97,6 +97,8 @@ class SimulatedDevice:
         }
         elsewhere = self._measured_on not in ("", origin.device)
         name = f"simulated {origin.device}" + (f", kernels as measured on {self._measured_on}" if elsewhere else "")
+        if self.gpus > 1 and self.links.speed != 1:
+            name += f", links {self.links.speed:.2g}× as fast"
         return DeviceInfo("simulated", name, details)
 
     @property
