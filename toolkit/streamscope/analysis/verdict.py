@@ -19,7 +19,7 @@ _Bottleneck = Literal["communication-bound", "GPU-bound", "copy-bound", "host-bo
 GPU_BOUND_FROM = 0.75
 """Share of the makespan with a kernel running from which a program is GPU-bound."""
 _BOUND_FROM = 0.5
-"""Share of the makespan from which communication alone, copies alone, host functions alone, or launching and waiting name the bottleneck."""
+"""Share of the makespan from which communication, copies or host functions alone, or launching and waiting, name the bottleneck."""
 _AS_RATIO_FROM = 1.495
 """From this factor on, a difference is told as a factor, below it in per cent: 1.5, rounded, is "1.5×" and never "50 %"."""
 FUNCTION, NUMPY, PLAIN_CALL, NOTHING = "the plain function", "NumPy", "a plain call", "nothing"
@@ -356,8 +356,8 @@ def assess(
     """Judge a comparison of any number of engines.
 
     The bottleneck is named after the shares of the reference engine's makespan: *communication-bound* where communication between GPUs
-    alone takes at least 50 % of it; else *GPU-bound* where a kernel runs for at least 75 %; else *copy-bound*, *host-bound* or *launch-bound* where copies alone, host functions alone, or the rest (launching and waiting) take at
-    least 50 %; else *mixed*.
+    alone takes at least 50 % of it; else *GPU-bound* where a kernel runs for at least 75 % of it; else *copy-bound*, *host-bound* or
+    *launch-bound* where copies alone, host functions alone, or the rest (launching and waiting) take at least 50 %; else *mixed*.
     Engines whose intervals overlap, or that have fewer than six measured repeats, are not ranked. A simulated device repeats itself: there,
     one run is enough, and those that are the same within 1 % are not ranked.
 

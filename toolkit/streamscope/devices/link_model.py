@@ -138,7 +138,7 @@ class LinkModel:
         DeviceError
             A key is missing or unknown, or a value impossible.
         """
-        values = {"speed": 1.0, **values} if isinstance(values, Mapping) else values  # Files have those of measured links.
+        values = {"speed": 1.0, **values}  # Files have those of measured links.
         _check_keys("link model", values, [item.name for item in fields(cls)])
         _check_keys("provenance", values["provenance"], [item.name for item in fields(Provenance)])
         return cls(**{**values, "provenance": Provenance(**values["provenance"])})

@@ -178,7 +178,9 @@ class Plan:
     @property
     def streams_of_a_gpu(self) -> int:
         """Number of streams with kernels on the GPU that has the most of them; that of collectives alone comes on top."""
-        lanes = {step.lane for step in self.flat() if isinstance(step, Issue) and not self.lanes[step.lane].endswith((*_COPIES, COMMUNICATION))}
+        lanes = {
+            step.lane for step in self.flat() if isinstance(step, Issue) and not self.lanes[step.lane].endswith((*_COPIES, COMMUNICATION))
+        }
         return max(Counter(map(self.gpu, lanes)).values(), default=0)
 
     @property

@@ -17,6 +17,8 @@ from streamscope.workloads.workload import Described, Drawn, Setting, Workload, 
 _GPUS = Setting(2, 2, 8, "GPUs")
 _RATE = 2.0**-10
 """Learning rate: a power of two, so that rounding is that of the gradients."""
+_MOST_PIECES = 32
+"""Into which the gradient of a layer is cut."""
 
 
 def _weights(width: int, columns: int, seed: int) -> Drawn:
@@ -59,8 +61,10 @@ def _data_parallel(gpus: int, layers: int, width: int, rows: int, bucket: int, p
 
     def reduced(gradient: Sequence[Symbol], layer: int) -> list[Symbol]:
         # The next step needs the first layer first.
-        return all_reduce(gradient, "mean", bucket=bucket << 10 or None, priority=(layers - layer) * priority)
+        return all_reduce(gradient, "mean", bucket=size, priority=(layers - layer) * priority)
 
+    # Thousands of pieces would take longer to trace than anybody waits.
+    size = max(bucket << 10, width * width * 2 // _MOST_PIECES) if bucket else None
     data = [half(rows, width) for _ in range(gpus)]
     return data_parallel, (*data, *(_weights(width, width, layer) for _ in range(gpus) for layer in range(layers)))
 
@@ -73,7 +77,7 @@ DATA_PARALLEL = Workload(
         "layers": Setting(4, 1, 64, "layers of a matrix product and relu"),
         "width": Setting(1024, 16, 16_384, "rows and columns of a layer's weights"),
         "rows": Setting(1024, 1, 65_536, "rows of data on each GPU"),
-        "bucket": Setting(0, 0, 1 << 20, "KiB that are reduced at once; 0: a layer at a time"),
+        "bucket": Setting(0, 0, 1 << 20, f"KiB that are reduced at once, at least 1/{_MOST_PIECES} of a layer; 0: a layer at a time"),
         "priority": Setting(0, 0, 1, "1: gradients of the first layers go first, which the next step needs first"),
         "overlap": Setting(1, 0, 1, "1: each gradient is reduced as soon as it is there; 0: all of them after the backward pass"),
     },

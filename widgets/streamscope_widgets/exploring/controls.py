@@ -9,11 +9,12 @@ from typing import Any
 import ipywidgets as w
 
 from streamscope.device_entry import DEVICES
+from streamscope.devices.link_model import LinkModel
 from streamscope.devices.protocol import Device
 from streamscope.engine_entry import ENGINES
 from streamscope.kernels.library.libraries import has_driver
 from streamscope.options import RECORDER
-from streamscope_widgets.exploring.runs import Asked
+from streamscope_widgets.exploring.runs import Asked, Link
 from streamscope_widgets.exploring.subjects import COPIES, FLOATS, Knob, Subject
 
 STREAMS = (1, 2, 3, 4, 6, 8, 12)
@@ -21,6 +22,9 @@ AS_WRITTEN, AUTO = "as written", "auto"
 EVERYWHERE = ("auto", "simulated")
 """Those that every machine has."""
 NO_GPU = "There is no NVIDIA driver here, so Run runs on the simulated device"
+MEASURED_LINK, MEASURED_SPEED = "NVLink", 1.0
+LINK_SPEEDS = (("¼ of NVLink", 0.25), ("½ of NVLink", 0.5), (MEASURED_LINK, MEASURED_SPEED), ("2 × NVLink", 2.0), ("4 × NVLink", 4.0))
+OF_LINKS = "Links between the GPUs of the simulated host; a real one has its own"
 SIZE = "size"
 """Below this setting stands how long a kernel runs."""
 
@@ -52,6 +56,8 @@ class Controls:
         self._knobs: dict[str, Any] = {}
         self.program = w.Dropdown(description="program", options=_named(offered), value=self._subject)
         self.streams = w.SelectionSlider(description="streams", options=_stream_options(streams), value=streams or 0)
+        self.links = w.SelectionSlider(description="links", options=_link_options(), value=MEASURED_SPEED, tooltip=OF_LINKS)
+        self.show_links(several=False)
         self.dtype = w.Dropdown(description="dtype", options=[AS_WRITTEN, *FLOATS], value=AS_WRITTEN)
         opened = [] if isinstance(device, str) else [(device.info.name, device)]
         gpu = has_driver()
@@ -68,11 +74,11 @@ class Controls:
         self.kernel_length = w.Label().add_class("ss-x-told")
         chips = w.VBox([w.Label("engines"), w.Box(list(self.engines.values())).add_class("ss-x-chips")])
         pair = w.HBox([self.dtype, self.device]).add_class("ss-x-pair")
-        self.box = w.VBox([self.program, self.knobs, self.streams, chips, pair, self.recorder])
+        self.box = w.VBox([self.program, self.knobs, self.links, self.streams, chips, pair, self.recorder])
         self.box.add_class("ss-x-controls")
         self._make_knobs()
         self.program.observe(self._program_changed, "value")
-        for control in (self.streams, self.dtype, *self.engines.values()):
+        for control in (self.links, self.streams, self.dtype, *self.engines.values()):
             control.observe(self._moved, "value")
 
     @property
@@ -82,7 +88,8 @@ class Controls:
         engines = tuple(name for name, chip in self.engines.items() if chip.value)
         values = {name: int(knob.value) for name, knob in self._knobs.items()}
         streams = self.streams.value or None
-        return Asked(self._subject, values, dtype, engines, streams, self._repeats, self.device.value, self.recorder.value)
+        link = Link(self.links.label, self.links.value)
+        return Asked(self._subject, values, dtype, engines, streams, self._repeats, self.device.value, self.recorder.value, link)
 
     def offer(self, offered: Sequence[Subject]) -> None:
         """Offer other programs; the one that is chosen stays so, if it is still there."""
@@ -100,9 +107,22 @@ class Controls:
         """Say below the knob of sizes how long a kernel of this size runs."""
         self.kernel_length.value = f"a kernel runs {text}" if text else ""
 
+    def show_links(self, *, several: bool) -> None:
+        """Offer other links, where a program has several GPUs."""
+        self.links.layout.display = None if several else "none"
+
     def enable(self, *, enabled: bool) -> None:
         """Let the user move them, or not."""
-        for control in (self.program, self.streams, self.dtype, self.device, self.recorder, *self.engines.values(), *self._knobs.values()):
+        for control in (
+            self.program,
+            self.links,
+            self.streams,
+            self.dtype,
+            self.device,
+            self.recorder,
+            *self.engines.values(),
+            *self._knobs.values(),
+        ):
             control.disabled = not enabled
 
     def _program_changed(self, change: Any) -> None:
@@ -126,6 +146,11 @@ class Controls:
 def _stream_options(streams: int | None) -> list[tuple[str, int]]:
     """Return the values of the number of streams, with the slider's texts; 0 where the engines choose."""
     return [(AUTO, 0), *((str(count), count) for count in sorted({*STREAMS, *([streams] if streams else [])}))]
+
+
+def _link_options() -> list[tuple[str, float]]:
+    """Return the links between GPUs that can be simulated, the slowest first."""
+    return [("PCIe", LinkModel.load().speed_of("pcie")), *LINK_SPEEDS]
 
 
 def _named(offered: Sequence[Subject]) -> list[tuple[str, Subject]]:

@@ -32,7 +32,7 @@ from streamscope.words import capitalised, counted, listed, time_text
 from streamscope_widgets.exploring.controls import Controls
 from streamscope_widgets.exploring.runs import Asked, BackgroundRun, Past
 from streamscope_widgets.exploring.subjects import OwnProgram, ReadyProgram, Subject, subjects
-from streamscope_widgets.exploring.words import Answer, answer, between, mistake, runs_in_a_row
+from streamscope_widgets.exploring.words import Answer, answer, between, links_words, mistake, runs_in_a_row
 from streamscope_widgets.exports import EXPORTS
 from streamscope_widgets.payload import as_groups
 from streamscope_widgets.show.html import EMPTY, Html, block, fill, lead, still
@@ -43,6 +43,8 @@ FORECAST, NOTHING = 0, -1
 """Choices beside runs, which count from 1."""
 FIRST = "branches"
 """Default subject: chains that a second stream can run side by side."""
+FASTER_LINKS = 2.0
+"""Of the links that were measured, the answer tells the effect of such a speed."""
 LONGEST_NAME = 180
 """Bytes of a program's name in the name of a file, which has 255 with all that is added."""
 
@@ -135,13 +137,15 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         try:
             _check_engines(asked.engines)
             preview, in_a_row = self._prepared(asked)
-            comparison = preview.comparison(asked.engines, streams=asked.streams)
+            comparison = preview.comparison(asked.engines, streams=asked.streams, link_speed=asked.link.speed)
+            links = _links_words(preview, asked, comparison)
         except Exception as error:  # noqa: BLE001 — the user's program may raise anything
             self._fail(error)
             return
         self.controls.tell_kernel_length(_kernel_length(preview.program))
+        self.controls.show_links(several=preview.program.gpus > 1)
         self._select(FORECAST, NOTHING)
-        told = answer(comparison, asked.streams, in_a_row=in_a_row)
+        told = answer(comparison, asked.streams, in_a_row=in_a_row, links=links)
         self._show(comparison.groups(), told, "Forecast", _times(comparison))
 
     def _prepared(self, asked: Asked) -> tuple[Preview, bool]:
@@ -372,6 +376,17 @@ def _times(*comparisons: Comparison) -> str:
     return "; ".join(
         dict.fromkeys(f"{'simulated' if one.device.simulated else 'measured'} times ({one.device.name})" for one in comparisons)
     )
+
+
+def _links_words(preview: Preview, asked: Asked, comparison: Comparison) -> str:
+    """Say what the links do to the fastest engine: against those that were measured or, of those, what faster ones would do."""
+    engine = comparison.assessment.best[0]
+    metrics = comparison[engine].metrics
+    if not metrics.communication_us:
+        return ""
+    other = FASTER_LINKS if not asked.link.changed else 1.0
+    metrics_then = preview.comparison([engine], streams=asked.streams, link_speed=other)[engine].metrics
+    return links_words(asked.link, engine, metrics, metrics_then)
 
 
 def _side_by_side(first: Past, second: Past) -> list[TimelineGroup]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from streamscope.comparing.compare import comparison_of
 from streamscope.comparing.comparison import Comparison, Run
+from streamscope.comparing.preview import linked
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
+from streamscope.devices.simulated import SimulatedDevice
 from streamscope.measuring.case import Case
 from streamscope.measuring.recordings import Recorded
 from streamscope.words import counted
@@ -36,6 +38,20 @@ def setting_words(name: str, value: int) -> str:
 
 
 @dataclass(frozen=True)
+class Link:
+    """Links between the GPUs of a simulated host."""
+
+    name: str = ""
+    speed: float = 1.0
+    """As a multiple of the measured one."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether they are not those that were measured."""
+        return self.speed != 1
+
+
+@dataclass(frozen=True)
 class Asked:
     """Settings of a run."""
 
@@ -51,12 +67,20 @@ class Asked:
     device: str | Device
     recorder: str
     """Recorder on a GPU."""
+    link: Link = Link()
 
     @property
     def settings(self) -> dict[str, str]:
         """All that another run may have otherwise, in words."""
         values = {name: setting_words(name, value) for name, value in self.values.items()}
-        return {"program": self.subject.name, **values, "dtype": self.dtype or "as written", "streams": str(self.streams or "auto")}
+        links = {"links": self.link.name} if self.link.changed else {}
+        return {
+            "program": self.subject.name,
+            **values,
+            **links,
+            "dtype": self.dtype or "as written",
+            "streams": str(self.streams or "auto"),
+        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,7 +106,8 @@ class Past:
         values = [f"{name} {setting_words(name, value)}" for name, value in self.asked.values.items() if value != usual[name]]
         device = "simulated" if self.comparison.device.simulated else self.comparison.device.name
         streams = counted(self.asked.streams, "stream") if self.asked.streams else None
-        parts = [*values, *filter(None, [streams, self.asked.dtype]), device]
+        link = self.asked.link.name if self.asked.link.changed and self.comparison.device.simulated else None
+        parts = [*values, *filter(None, [link, streams, self.asked.dtype]), device]
         return f"{self.number} · {self.asked.subject.name}: {', '.join(parts)}"
 
     def __repr__(self) -> str:
@@ -142,6 +167,8 @@ class BackgroundRun:
         self("starting", 0, 1)
         case = Case.of(function, inputs, "ss.compare", asked.subject.attributes)
         device = device_for(case.program, asked.device)
+        if case.program.gpus > 1 and asked.link.changed and isinstance(asked.device, str) and device.info.simulated:
+            device = SimulatedDevice(gpus=case.program.gpus, links=linked(asked.link.speed))
         device.use()
         case.warn_if_short_of_memory(device, len(asked.engines))
         told = partial(comparison_of, progress=self, recorded=self.recorded, recording=Recorded(asked.recorder))

@@ -21,8 +21,12 @@ from streamscope_widgets.cell_program import is_array
 
 FLOATS = ("float16", "float32", "float64")
 """Dtypes into which the explorer can convert floating-point inputs."""
-LARGE = 1000
+LARGE = 500
 """From this default on, the values of a knob are powers of two."""
+FEWEST = 8
+"""Of settings with so many values at most, all are offered."""
+LEAST_PIECE, MOST_PIECE = 1 << 8, 1 << 15
+"""Of a setting in KiB that is off by default."""
 MOST_ELEMENTS = 1 << 24
 COPIES = "copies"
 """The setting that is on or off."""
@@ -152,11 +156,20 @@ def subjects(own: OwnProgram | None, namespace: Mapping[str, Any]) -> Iterator[S
 def _around(setting: Setting) -> tuple[int, ...]:
     """Return the values of a knob: powers of two for large ranges, else up to twice the default, all of them if they are few."""
     if setting.default > LARGE:
-        most = min(setting.most, MOST_ELEMENTS)
-        return tuple(1 << power for power in range(10, 31) if setting.least <= 1 << power <= most)
+        most, least = min(setting.most, MOST_ELEMENTS), max(setting.least, min(1 << 10, setting.default >> 2))
+        return _powers(least, most)
+    if setting.most <= FEWEST:
+        return tuple(range(setting.least, setting.most + 1))
+    if not setting.default and setting.most > LARGE:
+        return 0, *_powers(LEAST_PIECE, MOST_PIECE)
     most = min(setting.most, max(2 * setting.default, FEW))
     values = {round(setting.least + (most - setting.least) * step / 32) for step in range(33)}
     return tuple(sorted({*values, setting.default}))
+
+
+def _powers(least: int, most: int) -> tuple[int, ...]:
+    """Return the powers of two from least to most."""
+    return tuple(1 << power for power in range(31) if least <= 1 << power <= most)
 
 
 def _spec(value: Any, dtype: str | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.overlap import concurrency
@@ -11,12 +12,15 @@ from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, Ranking
 from streamscope.analysis.traits import streams_words, verb
 from streamscope.analysis.verdict import GPU_BOUND_FROM, WORTH_SAYING, Change, change, shares_of
 from streamscope.comparing.comparison import Comparison, Run
-from streamscope.engine_entry import GRAPH, STREAM, engine_with
+from streamscope.engine_entry import GRAPH, STREAM, engine_with, traits_of
 from streamscope.errors import StreamscopeError, described
 from streamscope.order.graph import DependencyGraph
 from streamscope.program.operation import Program
 from streamscope.trace.spans import SpanKind
-from streamscope.words import capitalised, listed, percent
+from streamscope.words import capitalised, listed, percent, time_text
+
+if TYPE_CHECKING:
+    from streamscope_widgets.exploring.runs import Link
 
 PLAIN, CAPTURED = engine_with(), engine_with(GRAPH)
 OF_STREAMS = ((engine_with(STREAM), PLAIN), (engine_with(GRAPH, STREAM), CAPTURED))
@@ -40,14 +44,19 @@ class Answer:
         return (("question", self.question), ("answer", self.sentence), ("because", self.because))
 
 
-def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = False) -> Answer:
+def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = False, links: str = "") -> Answer:
     """Say whether further streams pay or, where the engines that would tell did not run, which engine is the fastest.
+
+    Of several GPUs that exchange data, say whether that hides behind kernels.
 
     ``streams``: how many were allowed; programs may use fewer, and captured code more.
     ``in_a_row``: whether each operation of the program needs the one before.
+    ``links``: effect of the links between GPUs, in a sentence.
     """
     metrics, found = comparison.metrics, comparison.assessment
     right = metrics.keys() - metrics.wrong
+    if any(one.communication_us for one in metrics.values()):
+        return _on_communication(comparison, links)
     pairs = [(engine, base) for engine, base in OF_STREAMS if {engine, base} <= right]
     if len(metrics) == 1:
         return Answer(f"What limits it under {next(iter(metrics))}?", _joined(found.warning, found.bound))
@@ -64,6 +73,62 @@ def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = Fals
     reason, graph = _reason(comparison, changes, more, in_a_row=in_a_row), _gain_of_a_graph(metrics, right)
     told = f"A CUDA graph makes it {_words(graph)}." if graph is not None else "" if found.gain.engine in more else _gain(found.gain)
     return Answer(question, _joined(found.warning, sentence), _joined(reason, told, found.fastest))
+
+
+def _on_communication(comparison: Comparison, links: str) -> Answer:
+    """Say how much of the communication is hidden under the fastest engine, why, and what the links do."""
+    metrics, found = comparison.metrics, comparison.assessment
+    engine = found.best[0]
+    right = metrics.keys() - metrics.wrong
+    whole_us, hidden_us, exposed_us = communication_us(metrics[engine])
+    whole, share = time_text(whole_us * 1e3), hidden_us / whole_us if whole_us else 0.0
+    if share < WORTH_SAYING:
+        sentence = f"No: under {engine}, all {whole} of it is exposed."
+    elif share > 1 - WORTH_SAYING:
+        sentence = f"Yes: under {engine}, all {whole} of it runs beside kernels that compute."
+    else:
+        sentence = f"In part: under {engine}, {percent(share)} of {whole} is hidden and {time_text(exposed_us * 1e3)} is exposed."
+    graph = _gain_of_a_graph(metrics, right)
+    told = f"A CUDA graph makes it {_words(graph)}." if graph is not None and engine != CAPTURED else ""
+    return Answer(
+        "Does communication hide here?",
+        _joined(found.warning, sentence),
+        _joined(_exposed_by(comparison, engine), links, told, found.fastest),
+    )
+
+
+def communication_us(metrics: EngineMetrics) -> tuple[float, float, float]:
+    """Return the time of communication on the busiest GPU, and the hidden and the exposed part of it, in µs."""
+    return metrics.communication_us or 0.0, metrics.hidden_us or 0.0, metrics.exposed_us or 0.0
+
+
+def _exposed_by(comparison: Comparison, engine: str) -> str:
+    """Say why communication is exposed: under engines without a stream for it, or since no kernel is ready; empty where it is hidden."""
+    whole_us, hidden_us, exposed_us = communication_us(comparison[engine].metrics)
+    if not comparison[engine].trace.info.plan.get("communication"):
+        return ""
+    others = [
+        name for name, run in comparison.items() if not (run.trace.info.plan.get("communication") or communication_us(run.metrics)[1])
+    ]
+    if others and hidden_us >= WORTH_SAYING * whole_us:
+        have = "have" if len(others) > 1 else "has"
+        return f"{capitalised(listed(others))} {have} no stream for communication, so all of it is exposed there."
+    if GRAPH in (traits_of(engine) or ()) and exposed_us > WORTH_SAYING * whole_us:
+        return "While it is exposed, no kernel is ready to run."
+    return ""
+
+
+def links_words(link: Link, engine: str, metrics: EngineMetrics, other: EngineMetrics) -> str:
+    """Say what links do to an engine.
+
+    ``other``: its metrics with the measured links or, where ``link`` is these, with links that are twice as fast.
+    """
+    exposed = time_text(communication_us(other)[2] * 1e3)
+    if not link.changed:
+        return f"With links twice as fast it would be {_words(change(other, metrics, engine, engine))}, and {exposed} would be exposed."
+    slower = change(metrics, other, engine, engine)
+    words = f"it is {_words(slower)} than with NVLink" if slower.told else "it is as fast as with NVLink"
+    return f"With {link.name}, {words}, where {exposed} is exposed."
 
 
 def _joined(*sentences: str) -> str:
