@@ -21,12 +21,7 @@ from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.slow
 
-ENGINES, OPERATORS, OWN_CODE, GPUS = NOTEBOOKS = (
-    "01_compare_engines.ipynb",
-    "02_operators_and_compilation.ipynb",
-    "03_your_own_code.ipynb",
-    "04_several_gpus.ipynb",
-)
+ENGINES, OPERATORS, OWN_CODE = NOTEBOOKS = ("01_compare_engines.ipynb", "02_operators_and_compilation.ipynb", "03_your_own_code.ipynb")
 MOST_BYTES = 1_500_000
 OLDER: set[str] = set()
 """Copies that wait for a GPU to be made again."""

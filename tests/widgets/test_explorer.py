@@ -19,9 +19,10 @@ from streamscope.comparing.preview import Preview
 from streamscope.errors import DeviceError, EngineError, ProgramError, RecordingError
 from streamscope.recording.recorders import recorder_of
 from streamscope.trace import DeviceInfo, SpanKind
+from streamscope.workloads import WORKLOADS
 from streamscope_widgets import chromium, exports
 from streamscope_widgets.exploring import words
-from streamscope_widgets.exploring.subjects import OwnProgram, subjects
+from streamscope_widgets.exploring.subjects import OwnProgram, ReadyProgram, subjects
 from streamscope_widgets.payload import encode
 
 pytestmark = pytest.mark.usefixtures("bundle")
@@ -87,6 +88,39 @@ def test_a_knob_that_moves_changes_the_words_and_sends_the_picture(explorer, sen
     assert "copy in" in explorer.timeline.groups[0].trace.spans.lanes
     assert len(sent) == 3
     assert all("simulated" in group["device"]["kind"] for group in sent[-1][0]["groups"])
+
+
+def choose(explorer, program):
+    explorer.controls.program.value = dict(explorer.controls.program.options)[program]
+
+
+def test_of_several_gpus_it_says_whether_communication_hides_and_what_the_links_do(explorer):
+    links = explorer.controls.links
+    assert links.layout.display == "none"
+    choose(explorer, "data-parallel")
+    assert links.layout.display is None
+    assert said(explorer, "question") == "Does communication hide here?"
+    assert said(explorer).startswith("In part: under graph-dual, ")
+    assert "With links twice as fast it would be " in said(explorer, "because")
+    links.value = dict(links.options)["PCIe"]
+    assert "With PCIe, it is " in said(explorer, "because")
+    assert "links 0.14× as fast" in said(explorer, "source")
+    for name, value in {"width": 256, "rows": 256, "layers": 2}.items():
+        knob(explorer, name).value = value
+    forecast = [group.makespan_ns for group in explorer.timeline.groups]
+    finish(explorer)
+    assert [group.makespan_ns for group in explorer.timeline.groups] == pytest.approx(forecast, rel=0.01)
+    assert ", PCIe, simulated" in explorer.past[0].title
+    assert explorer.past[0].comparison.device.name.endswith("links 0.14× as fast")
+    choose(explorer, "branches")
+    assert links.layout.display == "none"
+
+
+def test_knobs_of_several_gpus_reach_all_gpus_and_useful_buckets():
+    knobs = {knob.name: knob.values for knob in ReadyProgram(WORKLOADS["data-parallel"]).knobs}
+    assert knobs["gpus"] == tuple(range(2, 9))
+    assert (knobs["bucket"][:3], knobs["bucket"][-1]) == ((0, 256, 512), 32_768)
+    assert (knobs["width"][0], knobs["width"][-1]) == (256, 16_384)
 
 
 @pytest.mark.parametrize(
