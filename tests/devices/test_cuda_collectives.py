@@ -164,6 +164,16 @@ def test_a_wait_ends_when_the_work_does(log):
     assert collectives.wait(lambda: next(looks))
 
 
+def test_a_wait_with_a_time_out_ends_and_aborts_nothing(log):
+    collectives = Collectives((4, 6))
+    assert not collectives.comes_within(lambda: PENDING, 0.001)
+    bound(collectives)
+    assert not collectives.comes_within(lambda: PENDING, 0.03)
+    assert collectives.comes_within(lambda: DONE, 0.001)
+    assert collectives.aborts == 0
+    assert not collectives.communicators(((0, 1), 0)).aborted
+
+
 def test_ctrl_c_in_a_wait_aborts(log):
     collectives = Collectives((4, 6))
     bound(collectives)

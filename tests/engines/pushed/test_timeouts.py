@@ -139,3 +139,12 @@ def test_a_time_out_without_collectives_under_way_aborts_nothing():
             engine.wait_all(timeout=1e-3)
         assert engine.device.collective_aborts == 0
         np.testing.assert_array_equal(engine.read(pair.other), np.sin(np.full(4, 2.0)))
+
+
+def test_a_time_out_may_be_longer_than_the_machine_can_tell():
+    with ss.Engine("async", device="simulated") as engine:
+        h = engine.variable(np.zeros(4), place="host")
+        for timeout in (float("inf"), 1e30, np.float32(5), np.int64(3)):
+            engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
+            engine.wait_to_read(h, timeout=timeout)
+        np.testing.assert_array_equal(engine.read(h), np.full(4, 4))

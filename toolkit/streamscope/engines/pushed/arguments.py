@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
+from threading import TIMEOUT_MAX
 from typing import Any
 
 from streamscope.arguments import shown
@@ -35,8 +37,10 @@ def checked_count(argument: str, count: object, hint: str) -> int:
 
 def checked_timeout(timeout: object) -> float | None:
     """Return a wait's time-out in seconds; None: it has none."""
-    if timeout is None or (isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0):
-        return timeout
+    if timeout is None:
+        return None
+    if not isinstance(timeout, bool) and isinstance(timeout, Real) and float(timeout) > 0:
+        return min(float(timeout), TIMEOUT_MAX)
     raise EngineError(f"timeout={shown(timeout)} is no number of seconds above 0", hint="leave it out to wait as long as it takes")
 
 

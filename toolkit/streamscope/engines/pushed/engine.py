@@ -442,7 +442,7 @@ class Engine:
         ...     engine.wait_all(timeout=1e-6)
         Traceback (most recent call last):
             ...
-        streamscope.errors.WaitTimeoutError: waiting for all that was pushed took longer than 1.0 µs (wait longer, or ...)
+        streamscope.errors.WaitTimeoutError: waiting for all that was pushed took longer than 1.00 µs (wait longer, or ...)
         """
         self._enter()
         limit = self._limit(timeout)

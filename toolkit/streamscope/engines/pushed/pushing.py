@@ -297,6 +297,7 @@ class Pusher:
         """Look at everything once more under the lock, before something is queued."""
         self.check_open()
         self._issuer.mend_if_torn()
+        self._issuer.note_aborts()
         self._lifetimes.collect()
         self._check_alive((*reads, *writes))
         promise(writes)
