@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.combinations import THOROUGH
@@ -9,9 +11,13 @@ from tests.engines.hostile_schedules import adversary, all_late, expected_of, ri
 from tests.engines.random_host_programs import HostProgram, random_host_program
 
 import streamscope as ss
+from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Issue, Plan, RecordEvent, WaitEvent
+from streamscope.engines.prepared import Prepared
 from streamscope.engines.race_check import races
+from streamscope.errors import ProgramError
+from streamscope.program.variable import MemoryPlace, spec_of
 
 pytestmark = pytest.mark.slow
 
@@ -68,3 +74,40 @@ def test_a_wait_that_a_collective_implies_is_needless():
     assert without_wait(plan, 0, made, expected_of(made)) == "needless"
     assert without_wait(plan.without_wait(0), 0, made, expected_of(made)) == "wrong"
     assert all(right(plan.without_wait(0), made, expected_of(made), delays) for delays in all_late(plan))
+
+
+@pytest.mark.parametrize("engine", ["graph", "graph-dual"])
+def test_launches_that_cannot_be_captured_are_on_streams_of_their_gpus(engine):
+    for seed in range(12):
+        made = random_host_program(seed, 2 + seed % 3, 6)
+        kept = [
+            operation
+            if operation.collective is not None or operation.id % 4 or not operation.launches
+            else replace(operation, work=tuple(replace(launch, capturable=False) for launch in operation.launches))
+            for operation in made.program.operations
+        ]
+        made = replace(made, program=replace(made.program, operations=tuple(kept)))
+        plan = ENGINES[engine].plan(made.program, lambda launch: 1e5, 2)
+        issued = [step for step in plan.flat() if isinstance(step, Issue)]
+        assert all(plan.gpu(step.lane) == step.launch.gpu for step in issued)
+        assert races(plan) == []
+        assert right(plan, made, expected_of(made), adversary(seed))
+
+
+def test_memory_of_another_gpu_takes_no_inputs_place():
+    @ss.program
+    def step(x, y):
+        with ss.gpu(1):
+            y = ss.ops.add(y, 1.0)
+        return ss.ops.add(x, 1.0), y
+
+    x = np.ones(4)
+    device = SimulatedDevice(gpus=2)
+    prepared = Prepared(ENGINES["dual"].plan(step.trace(x, x), lambda launch: 1e5, 2), device)
+    prepared.load([x, x])
+    with pytest.raises(ProgramError, match="input 'y' lies on GPU 1, the array on GPU 0"):
+        prepared.rebind({"y": device.allocate(spec_of(x, "x"), MemoryPlace.DEVICE)})
+    other = np.full(4, 3.0)
+    prepared.rebind({"y": other})
+    prepared.run()
+    assert prepared.outputs()[1].tolist() == [4.0] * 4

@@ -112,20 +112,22 @@ def captured_plan(
 
     Segments are those of the program; inside one, operations are captured in the given order. All device work is on the main stream,
     graphs and single launches alike, so only host functions wait, each for the last thing on the stream that touched its variables, and
-    nothing waits for them (the host issues in order).
+    nothing waits for them (the host issues in order). With several GPUs, single launches are on the main streams of their GPUs.
 
     ``communication``: collectives are on a stream of their own on each GPU.
 
     Captured code, which is one segment, gets the order that ``edges`` ask for on top; by default, its graph has the edges of its steps.
     """
-    lanes = lanes_in_use([operation for operation in order if operation.capturable], stream_of, communication=communication)
+    several = program.gpus > 1
+    captured = [operation for operation in order if several or operation.capturable]
+    lanes = lanes_in_use(captured, stream_of, communication=communication)
     position = {operation.id: index for index, operation in enumerate(order)}
     tokens = _tokens(program, edges)
     work: list[_Work] = []
     events = 0
     for capturable, operations in segments(program):
         if not capturable:
-            work += _work(operations, lambda launch: 0)
+            work += _work(operations, lambda launch: lanes.gpus.index(launch.gpu) if lanes.gpus else 0)
             continue
         ordered = sorted(operations, key=lambda operation: position[operation.id])
         inner, used = captured_steps(ordered, len(lanes.names), lanes.of, events, tokens)
@@ -135,7 +137,7 @@ def captured_plan(
         reads = {variable for launch in launches for variable in launch.reads}
         replay = Replay(tuple(inner), (edges or edges_of(inner, len(program.operations))) if program.captured else None)
         work.append(_Work(replay, 0, reads, {variable for launch in launches for variable in launch.writes}))
-    steps, used = _repeating(work, 1, events)
+    steps, used = _repeating(work, len(lanes.names) if several else 1, events)
     return Plan(engine, program, lanes.names, tuple(steps), events + used, scopes, gpus=lanes.gpus)
 
 

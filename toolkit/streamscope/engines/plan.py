@@ -364,11 +364,16 @@ def _mistake(plan: object, engine: str) -> str:
         return f"it returned {a_kind(plan)}, not a Plan"
     if plan.engine != engine:  # Results would be told and stored as another engine's.
         return f"its plan names {plan.engine!r} as its engine"
+    if len(plan.gpus) not in (0, len(plan.lanes)):
+        return f"it names the GPUs of {len(plan.gpus)} of its {len(plan.lanes)} lanes"
     for step in plan.flat():
         if not isinstance(step, Step):
             return f"{a_kind(step)} is no step"
         if getattr(step, "lane", 0) not in range(len(plan.lanes)):
             return f"{type(step).__name__} names lane {step.lane!r} of {len(plan.lanes)}"  # type: ignore[union-attr]
+        # Parts of collectives are looked at by `check_collectives`.
+        if isinstance(step, Issue) and step.launch.collective is None and step.launch.gpu != plan.gpu(step.lane):
+            return f"it puts {step.launch}, which is GPU {step.launch.gpu}'s, on a stream of GPU {plan.gpu(step.lane)}"
     for step in plan.steps:  # Events inside graphs become edges.
         if isinstance(step, RecordEvent | WaitEvent | HostWait) and step.event not in range(plan.events):
             return f"{type(step).__name__} names event {step.event!r} of {plan.events}"

@@ -396,6 +396,9 @@ class Prepared:
             spec_of(memory, name)  # Devices look at bytes, which an array of objects does not have.
         buffer = self.device.adopt(memory, declared.place)
         _check_spec(declared, buffer.spec.shape, buffer.spec.dtype)
+        gpu = getattr(buffer, "gpu", None)  # None: of a device with one GPU, or memory that any GPU may use.
+        if gpu not in (None, declared.gpu) and buffer.spec.size:
+            raise ProgramError(f"input {name!r} lies on GPU {declared.gpu}, the array on GPU {gpu}", hint="copy it there, or use load")
         if buffer.place is not declared.place:
             raise ProgramError(f"input {name!r} lies in {declared.place.value} memory, the buffer does not", hint="see device.allocate")
         return declared.id, buffer

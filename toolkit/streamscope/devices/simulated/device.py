@@ -77,7 +77,7 @@ class SimulatedDevice:
         self._executions = [Execution(self._core, log, peers) for _ in range(self.gpus)]
         self.lock = self._core.lock
         tell_children(self)
-        self._memories = [Memory(self.model) for _ in range(self.gpus)]
+        self._memories = [Memory(self.model, gpu) for gpu in range(self.gpus)]
         self.collective_aborts = 0
         """How often collectives were aborted."""
         self._collectives: WeakSet[BoundCollective] = WeakSet()

@@ -31,9 +31,11 @@ _NO_ARRAY: Array = np.empty(0)
 class SimulatedBlock:
     """Memory without a shape; `streamscope.devices.protocol.Block`."""
 
-    def __init__(self, nbytes: int, place: MemoryPlace, memory: npt.NDArray[np.uint8] | None = None) -> None:
+    def __init__(self, nbytes: int, place: MemoryPlace, memory: npt.NDArray[np.uint8] | None = None, gpu: int | None = None) -> None:
         self.nbytes = nbytes
         self.place = place
+        self.gpu = gpu
+        """None: memory of the host, or the user's, which is any GPU's."""
         self.memory = memory
         """None until something is written, and again when that was let go."""
 
@@ -65,6 +67,11 @@ class SimulatedBuffer:
     def place(self) -> MemoryPlace:
         """Host or device memory."""
         return self._block.place
+
+    @property
+    def gpu(self) -> int | None:
+        """The GPU whose memory it is, if it is one's."""
+        return self._block.gpu
 
     def poison(self, view: View | None = None) -> None:
         """Make the values those of memory that nobody has written to: NaN in floats, 0x5A in every byte of integers, True in bools.
@@ -130,7 +137,8 @@ def poison_of(dtype: np.dtype[Any]) -> Any:
 class Memory:
     """Hands out blocks, as far as the device's memory reaches."""
 
-    def __init__(self, model: CostModel) -> None:
+    def __init__(self, model: CostModel, gpu: int = 0) -> None:
+        self._gpu = gpu
         self._capacity = int(model.memory_gb * 1e9)
         self._used = 0
         self._sizes: dict[ref[SimulatedBlock], int] = {}
@@ -150,7 +158,7 @@ class Memory:
                 f"a block takes {nbytes:,} bytes and {self._capacity - self._used:,} of {self._capacity:,} are free",
                 hint="use smaller shapes, or drop what is not used",
             )
-        block = SimulatedBlock(nbytes, place)
+        block = SimulatedBlock(nbytes, place, gpu=self._gpu if place is MemoryPlace.DEVICE else None)
         block.take()
         block.memory = None  # So much is there; it is taken when it is used.
         if place is MemoryPlace.DEVICE:
