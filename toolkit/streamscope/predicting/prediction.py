@@ -305,8 +305,7 @@ def what_if(
         raise TraceError(f"what_if predicts a trace, not {shown(trace)}", hint='a run has one: runs["graph"].trace; ss.read opens a file')
     if isinstance(trace, Prediction):
         return trace.what_if(engine, streams, measured_us, waits=waits)
-    found = busiest(trace) if is_foreign(trace) else trace
-    return predicted_from(uncollected(partial(scenario_of, waits=waits), found, engine, streams, measured_us))
+    return predicted_from(uncollected(partial(scenario_of, waits=waits), trace, engine, streams, measured_us))
 
 
 def _own_engine(trace: Trace) -> str:
@@ -325,6 +324,7 @@ def scenario_of(
             hint="record one step, or a few, and predict that trace",
         )
     foreign = is_foreign(trace)
+    trace = busiest(trace) if foreign else trace
     wanted, allowed = _engine(engine or (trace.info.engine if trace.info.engine in ENGINES else DEFAULT_ENGINE), streams)
     _check_streams(trace, allowed if ENGINES[wanted].takes_streams else 1)
     model = model_of(str(trace.info.device.details.get("cost_model_of", trace.info.device.name.removeprefix("simulated "))))
