@@ -113,13 +113,13 @@ def test_combined_keys_are_the_pages_and_others_the_timelines(open_page, step):
     combined = ["Control+s", "Control+Shift+f", "Meta+p", "Control+a", "Control+0", "Control+l", "Alt+w", "Meta+m", "Control+Enter"]
     for part in (".ss-overlay", ".ss-filter", ".ss-chip", ".ss-tools select", ".ss-head button"):
         page.locator(part).first.focus()
-        before = page.evaluate(f"JSON.stringify([{TIMELINE}.view, {TIMELINE}.selected === null])")
+        before = page.evaluate(f"JSON.stringify([{TIMELINE}.view, {TIMELINE}.state.selection === null])")
         for key in combined:
             page.keyboard.press(key)
         heard = [each for each in page.evaluate("window.heard") if each[0] not in ("Control", "Meta", "Alt", "Shift")]
         assert [key.lower() for key, *_ in heard] == [key.rpartition("+")[2].lower() for key in combined], part
         assert all(not prevented and not kept for _, prevented, kept in heard), part
-        assert page.evaluate(f"JSON.stringify([{TIMELINE}.view, {TIMELINE}.selected === null])") == before
+        assert page.evaluate(f"JSON.stringify([{TIMELINE}.view, {TIMELINE}.state.selection === null])") == before
         page.evaluate("window.heard.length = 0")
         for key in ("s", "a", "0", "?", "Escape", "Escape"):
             page.locator(part).first.focus()

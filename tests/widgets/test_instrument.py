@@ -29,8 +29,8 @@ def shown(page):
 def selected(page):
     """Return engine, operation and kind of the selected span."""
     return page.evaluate(
-        f"(({{ selected, model }}) => selected && [model.groups[selected.group].label, selected.operation,"
-        f" model.kinds.names[model.groups[selected.group].kind[selected.span]]])({TIMELINE})"
+        f"(({{ state: {{ selection }}, model }}) => selection && [selection.engine, selection.operation ?? -1,"
+        f" model.kinds.names[model.groups.find(({{ label }}) => label === selection.engine).kind[selection.span]]])({TIMELINE})"
     )
 
 

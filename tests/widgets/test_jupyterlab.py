@@ -197,7 +197,7 @@ def test_the_axis_and_the_details_stay_in_sight_of_the_notebook(notebook):
 
 def test_traits_are_linked_both_ways(notebook):
     page = notebook
-    both = f"{TIMELINES}.every((timeline) => (({{ view, selected, state }}) => %s)(timeline))"
+    both = f"{TIMELINES}.every((timeline) => (({{ view, state }}) => %s)(timeline))"
     in_kernel(page, "seen = []; shown.observe(lambda change: seen.append(change['name']), ['range', 'selection', 'engines'])")
 
     # From the kernel to both views.
@@ -205,7 +205,9 @@ def test_traits_are_linked_both_ways(notebook):
         page, "shown.range = (100_000, 130_000); shown.engines = ['graph', 'async']; shown.selection = dict(engine='graph', operation=35)"
     )
     page.wait_for_function(both % "view.t0 === 100000 && view.t1 === 130000")
-    page.wait_for_function(both % "String(state.engines) === 'graph,async' && selected?.group === 3 && state.selection.operation === 35")
+    page.wait_for_function(
+        both % "String(state.engines) === 'graph,async' && state.selection?.engine === 'graph' && state.selection.operation === 35"
+    )
     assert page.locator(".ss-panel:visible").count() == 2
 
     # From one view to the kernel, and through it to the other view; once for each change, although two views are told.
@@ -221,7 +223,7 @@ def test_traits_are_linked_both_ways(notebook):
     # A view that is drawn later starts where the others are.
     in_kernel(page, "shown.range = None")
     page.evaluate(f"{first}.clear()")
-    page.wait_for_function(both % "!selected")
+    page.wait_for_function(both % "!state.selection")
     assert in_kernel(page, "print(shown.range, shown.selection)") == "None None"
     in_kernel(page, "shown.engines = ['sync', 'async', 'dual', 'graph', 'graph-dual']; shown.range = (5_000, 95_000)")
     page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1; jupyterapp.commands.execute('notebook:run-cell')")

@@ -171,7 +171,7 @@ def test_a_long_trace_is_drawn_in_tiles_and_answered_for_by_the_server(page, fol
     box.fill("kernel 11")
     page.wait_for_function(f"document.querySelector('{SHOWN} .ss-count').innerText === '{len(hits):,}'")
     box.press("Enter")
-    page.wait_for_function(f"{TIMELINE}.selected?.row === {hits[0]}", timeout=30_000)
+    page.wait_for_function(f"{TIMELINE}.state.selection?.span === {hits[0]}", timeout=30_000)
     assert page.locator(f"{SHOWN} .ss-count").inner_text() == f"1 of {len(hits):,}"
     box.fill("")
     page.evaluate(f"{TIMELINE}.measureStretch(0, {spans.end_ns.max()})")

@@ -26,12 +26,12 @@ const OURS = new RegExp(`^(${[
   "followLaunch", "followWait", "fullnessWords", "geometry", "glide", "gpuHeader", "gpuRow", "ground", "hasOperations", "hatch",
   "hatchGround", "heads", "held", "hitsOf", "holdsView", "hovered", "index", "isClosed", "isDevice", "isNode", "isWhole",
   "kernelTimeWithin", "kindCounts", "labelled", "labelWidths", "launched", "layOut", "legend", "longest", "measureArea", "measureBetween",
-  "measured", "modes", "nameCode", "nests", "nudge", "operationName", "operators", "overlay", "overlayContext", "ownAxes", "pairs", "panel",
-  "panPixels", "panShare", "partName", "peerCopies", "placeOf", "plotWidth", "ranking", "ranks", "reach", "rebuild", "rectangle", "redraw",
-  "refresh", "resizes", "revealStretch", "rubber", "sections", "selectAndReveal", "setDragging", "shades", "showMeasure", "showOperation",
-  "showTip", "sight", "sought", "stage", "startsOf", "stopListening", "stopPreparing", "streamsAt", "stretchRubber", "sumOf", "switches",
-  "tellsFullness", "theme", "timeline", "timeUntil", "toolbar", "tooltip", "track", "viewer", "watchers", "whole", "wholeParts", "zoomAt",
-  "zoomBy", "zoomToRubber",
+  "measured", "members", "modes", "nameCode", "nests", "nudge", "operationName", "operators", "overlay", "overlayContext", "ownAxes",
+  "pairs", "panel", "panPixels", "panShare", "partName", "peerCopies", "placeOf", "plotWidth", "ranking", "ranks", "reach", "rebuild",
+  "rectangle", "redraw", "refresh", "resizes", "revealStretch", "rubber", "sections", "selectAndReveal", "selected", "setDragging",
+  "shades", "showMeasure", "showOperation", "showTip", "sight", "sought", "stage", "startsOf", "stopListening", "stopPreparing",
+  "streamsAt", "stretchRubber", "sumOf", "switches", "tellsFullness", "theme", "timeline", "timeUntil", "toolbar", "tooltip", "track",
+  "viewer", "watchers", "whole", "wholeParts", "zoomAt", "zoomBy", "zoomToRubber",
 ].join("|")})$`);
 
 // What pages offer and is used everywhere, under names that can be shortened.

@@ -71,7 +71,9 @@ export class Heads {
    */
   gpuRow(index, { of, closed }, top) {
     const { layout, model } = this.timeline;
-    const row = make("div", "ss-head ss-gpu", collapser(closed, gpuName(model.groups[index], of), () => this.timeline.fold(index, of)));
+    const { words, slowest } = model.groups[index].gpus[of];
+    const said = [gpuName(model.groups[index], of), ...words, slowest].filter(Boolean).join(", ");
+    const row = make("div", "ss-head ss-gpu", collapser(closed, said, () => this.timeline.fold(index, of)));
     row.style.top = `${top}px`;
     row.style.height = `${layout.gpuHeader}px`;
     return row;

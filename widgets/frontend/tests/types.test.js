@@ -53,6 +53,19 @@ test("nothing is of the type any, and nothing is left unchecked", () => {
   assert.deepEqual(found, []);
 });
 
+test("no name that is shortened is one that Python or a page knows, or that is looked up as text", () => {
+  const [, list] = readFileSync(`${folder}build.js`, "utf8").match(/const OURS = [^[]*\[([^\]]*)/);
+  const ours = new Set([...list.matchAll(/"(\w+)"/g)].map(([, name]) => name));
+  assert.ok(ours.size > 100);
+  for (const file of readdirSync(`${folder}src`).filter((name) => name.endsWith(".js"))) {
+    const source = readFileSync(`${folder}src/${file}`, "utf8");
+    const texts = [...source.matchAll(/"(\w+)" in\b|toggle\("(\w+)"/g)];
+    const fields = ["header.js", "messages.js", "traits.js"].includes(file) ? [...source.matchAll(/\b(\w+)\??\]?:|@property \{.*\} \[?(\w+)/g)] : [];
+    const known = [...texts, ...fields].map(([, name, other]) => name ?? other);
+    assert.deepEqual(known.filter((name) => ours.has(name)), [], file);
+  }
+});
+
 test("the doors alone know the whole timeline; each part says what it needs of it", () => {
   const sources = readdirSync(`${folder}src`).filter((name) => readFileSync(`${folder}src/${name}`, "utf8").includes('"./timeline.js"'));
   assert.deepEqual(sources, ["index.js", "mount.js"]);

@@ -109,6 +109,12 @@ test("a measured stretch tells running, busy and idle time of each engine", () =
   assert.deepEqual(measureRows(model, groups, 7000, 7500)[0], ["async", "–", "–", "–", "–", "–"]);
 });
 
+test("a kernel is marked with all of its blocks, in the group below", () => {
+  const block = (start) => ({ kind: "kernel", name: "gemm", lane: 1, start, end: start + 5, operation: 0 });
+  const both = makeModel({ dual: [block(0)], multiprocessors: [block(0), block(1), block(2)] });
+  assert.deepEqual(highlightOf(both, 0, 0).members.map(({ group, spans }) => [group, spans.length]), [[0, 1], [1, 3]]);
+});
+
 test("a replay of a hundred thousand kernels is highlighted at once, up to a limit", () => {
   const kernels = Array.from({ length: 100_000 }, (_, i) => ({ kind: "kernel", lane: 1, start: 10 + i, end: 11 + i, correlation: 1 }));
   const calls = Array.from({ length: 100_000 }, () => ({ kind: "event", start: 0, end: 1 }));
