@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.interrupting import Calls, profiled
 
 import streamscope as ss
 from streamscope.errors import EngineError
@@ -58,3 +60,36 @@ def test_random_pushes_on_every_engine(monkeypatch):
     faults = importlib.import_module("pushed_faults")
     monkeypatch.setattr(faults.faulthandler, "dump_traceback_later", lambda *_, **__: None)
     assert faults.pushed(faults.opened("simulated", 4), 4, 200) == {"async": 200, "dual": 200, "sync": 200}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
+@pytest.mark.parametrize("name", ["sync", "async"])
+def test_ctrl_c_at_any_call_of_a_push_leaves_no_part_alone(name, again):
+    with ss.Engine(name, device="simulated", gpus=2) as engine:
+        u, v = (engine.variable(np.ones(4), gpu=gpu) for gpu in (0, 1))
+        engine.push(ss.ops.all_reduce, reads=(u, v), writes=[engine.variable(u.spec, gpu=gpu) for gpu in (0, 1)])
+        p, q = (engine.variable(np.zeros(4), gpu=gpu) for gpu in (0, 1))
+
+        def push(results):
+            engine.push(ss.ops.all_reduce, reads=(u, v), writes=results)
+
+        def targets():
+            return (p, q) if again else tuple(engine.variable(np.zeros(4), gpu=gpu) for gpu in (0, 1))
+
+        push(targets())
+        results = targets()
+        with profiled(undisturbed := Calls()):
+            push(results)
+        for at in range(1, undisturbed.countdown.count + 1, 1 if again else 3):
+            results = targets()
+            before = [each.version for each in results]
+            with suppress(KeyboardInterrupt), profiled(Calls(at)):
+                push(results)
+            with suppress(EngineError):  # It was interrupted.
+                engine.wait_all(timeout=1.0)
+            engine.wait_all(timeout=1.0)
+            done = [each.version - version for each, version in zip(results, before, strict=True)]
+            assert done in ([0, 0], [1, 1]), at
+        push(results)
+        np.testing.assert_array_equal([engine.read(each) for each in results], np.full((2, 4), 2.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def both(engine, values=(1.0, 2.0)):
 
 
 @pytest.mark.parametrize("name", ["sync", "async", "dual"])
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(gpus=st.integers(1, 3), seed=st.integers(0, 10_000), bulk=st.integers(1, 4))
 def test_equal_to_serial_execution_against_an_adversary(name, gpus, seed, bulk):
     chance = random.Random(seed)
@@ -47,6 +48,28 @@ def test_thousands_of_operations():
         for _ in range(1500):
             serial.push(chance.choice(several_gpus.KINDS), chance, chance.choice([0, 0, 0, 1]))
         serial.check()
+
+
+def test_threads_push_collectives_in_one_order_on_all_gpus():
+    with ss.Engine("dual", device="simulated", gpus=3) as engine:
+
+        def work(value):
+            members = [engine.variable(np.full(4, value), gpu=gpu) for gpu in range(3)]
+            results = [engine.variable(members[0].spec, gpu=gpu) for gpu in range(3)]
+            for _ in range(20):
+                engine.push(ss.ops.all_reduce, reads=members, writes=results)
+                engine.push(ss.ops.send, reads=(results[2],), writes=(members[0],), gpu=0)
+                engine.push(ss.ops.broadcast, reads=(results[1],), writes=members, gpus=(0, 1, 2))
+            found[value] = [engine.read(each) for each in results]
+
+        found = {}
+        threads = [threading.Thread(target=work, args=(value,)) for value in (1, 2, 3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        for value in (1, 2, 3):
+            np.testing.assert_array_equal(found[value], np.full((3, 4), value * 3**20))
 
 
 def test_a_collective_has_one_turn_and_one_event_on_each_gpu(host):
