@@ -63,6 +63,19 @@ def test_every_kind_of_event_becomes_its_span(written):
     assert info.notes == ("the profiler itself took 1.20 µs of host time within the span",)
 
 
+@pytest.mark.parametrize(
+    ("given", "job"),
+    [
+        ({"backend": "nccl", "rank": 3, "world_size": 8, "pg_count": 1}, (3, 8)),
+        ({"rank": -1, "world_size": "many"}, (None, None)),
+        ([3], (None, None)),
+    ],
+)
+def test_the_rank_that_recorded_a_file_is_known(written, given, job):
+    info = read(written(step(), distributedInfo=given)).info
+    assert (info.rank, info.world_size) == job
+
+
 @pytest.mark.parametrize("names", [("stream 0", "Stream #7"), ("7", "stream 7")])
 def test_what_is_called_a_thread_or_a_stream_keeps_its_name(tmp_path, names):
     """And no two are called the same."""

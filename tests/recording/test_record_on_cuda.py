@@ -97,6 +97,37 @@ def test_each_thread_has_a_lane(cp):
     assert len(of_kind(recording, SpanKind.KERNEL)) >= 30
 
 
+def test_two_gpus_are_recorded_with_their_copies_and_a_pause_is_left_out(cp):
+    if cp.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("this machine has one GPU")
+
+    def work(count):
+        for gpu in (0, 1):
+            with cp.cuda.Device(gpu):
+                for _ in range(count):
+                    arrays[gpu] * 2
+        with cp.cuda.Device(0):
+            arrays[0].data.copy_from_device_async(arrays[1].data, arrays[0].nbytes, cp.cuda.get_current_stream())
+
+    arrays = []
+    for gpu in (0, 1):
+        with cp.cuda.Device(gpu):
+            arrays.append(cp.ones(1 << 16, cp.float32))
+    work(1)
+    with ss.record() as recording:
+        work(3)
+        recording.pause()
+        work(5)
+        recording.resume()
+        work(2)
+    trace = recording.trace
+    kernels = trace.spans.of_kind([SpanKind.KERNEL])
+    assert trace.gpus == (0, 1)
+    assert [int((kernels.gpu == gpu).sum()) for gpu in (0, 1)] == [5, 5]
+    assert list(zip(trace.peers.from_gpu, trace.peers.to_gpu, strict=True)) == [(1, 0), (1, 0)]
+    assert trace.info.notes[0].startswith("cut out: 1 pause")
+
+
 def test_what_ran_before_an_exception_is_there_and_the_next_recording_works(cp):
     x = cp.ones(8)
     x + x
