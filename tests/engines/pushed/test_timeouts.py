@@ -148,3 +148,34 @@ def test_a_time_out_may_be_longer_than_the_machine_can_tell():
             engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
             engine.wait_to_read(h, timeout=timeout)
         np.testing.assert_array_equal(engine.read(h), np.full(4, 4))
+
+
+def test_ctrl_c_in_a_wait_that_aborts_leaves_the_next_push_alone(pair, monkeypatch):
+    """As on CUDA, where a collective that is waited for may never end."""
+    engine, event = pair.engine, type(pair.engine.device.event())
+    pair.reduce()
+
+    def interrupted(_):
+        engine.device.abort_collectives()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(event, "synchronize", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.wait_all()
+    pair.reduce()  # The quick way.
+    with pytest.raises(DeviceError, match="aborted"):
+        engine.wait_all()
+    engine.wait_all()
+    np.testing.assert_array_equal([engine.read(pair.p), engine.read(pair.q)], np.full((2, 4), 2.0))
+    assert pair.p.version == 2
+
+
+def test_a_collective_that_is_pushed_after_an_abort_by_somebody_else_is_whole(pair):
+    pair.reduce()
+    pair.engine.device.abort_collectives()
+    r, s = (pair.engine.variable(np.zeros(4), gpu=gpu) for gpu in (0, 1))
+    pair.engine.push(ss.ops.all_reduce, reads=(pair.u, pair.v), writes=(r, s))
+    np.testing.assert_array_equal([pair.engine.read(r), pair.engine.read(s)], np.full((2, 4), 2.0))
+    with pytest.raises(DeviceError, match="aborted"):
+        pair.engine.read(pair.p)

@@ -93,7 +93,7 @@ class Issuer:
             lane = application.lane or self._placed(application)
             index = lane.index
             if application.members:
-                _wait_together(application)
+                self._wait_together(application)
             else:
                 before = unordered(index, lane.clock, application.reads, application.writes)
                 # An operation on empty arrays launches nothing: it needs neither waits nor an event.
@@ -201,6 +201,14 @@ class Issuer:
         expect(lane, application.estimate_ns, now_ns)
         return lane
 
+    def _wait_together(self, application: Application) -> None:
+        """Let the streams of all GPUs of collectives wait for what these use there, before any part is launched."""
+        self.note_aborts()  # Now: these come behind what was aborted, and use nothing of it.
+        for lane, reads, writes in application.members:
+            before = unordered(lane.index, lane.clock, reads, writes)
+            if before:
+                lane.wait(before)
+
     def _record_together(self, application: Application, where: str | None) -> None:
         """Record an event behind collectives on each of their GPUs."""
         stamps = []
@@ -245,14 +253,6 @@ class _Collective:
         """Tell whether an operation comes behind it, by the clocks: it may use its results."""
         known = stamp.known
         return any(known[each.lane] >= each.position for each in self.stamps)
-
-
-def _wait_together(application: Application) -> None:
-    """Let the streams of all GPUs of collectives wait for what these use there, before any part is launched."""
-    for lane, reads, writes in application.members:
-        before = unordered(lane.index, lane.clock, reads, writes)
-        if before:
-            lane.wait(before)
 
 
 def _in_issue(issuer: Issuer) -> bool:

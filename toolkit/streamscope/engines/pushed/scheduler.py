@@ -359,6 +359,10 @@ class Scheduler:
                     in_time = stamp.event.comes_within(limit.left_on_device_s)
             except Exception as error:  # noqa: BLE001 — raised when all have been waited for
                 failure = failure or error
+            except BaseException:  # Ctrl-C, by which a device may have aborted collectives.
+                with issuer.lock, deferred():
+                    issuer.note_aborts()
+                raise
             if not in_time:
                 raise self._timed_out(what, limit)
             with issuer.lock, deferred():
