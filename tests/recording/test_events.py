@@ -16,7 +16,9 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.launch import LaunchKind
 from streamscope.recording import events, passes
 from streamscope.recording.calibration import align_clock, calibrate
+from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder
+from streamscope.recording.kernel_times import kernel_times
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
 
@@ -99,6 +101,16 @@ def test_parts_of_a_collective_begin_and_end_in_a_graph_when_they_truly_do(workl
         assert found[key] == pytest.approx([time + shift for time in expected[key]], abs=3000)
     assert trace.collectives.span.size == len(parts)
     assert set(trace.gpus) == {0, 1}
+
+
+@pytest.mark.parametrize("engine", ["sync", "async", "dual"])
+def test_parts_of_collectives_take_what_was_seen_of_them(engine):
+    prepared = prepared_workload("data-parallel", engine)
+    log = DeviceLogRecorder(prepared.device, prepared.device.log).record(prepared)
+    trace = replace(EventRecorder.on(prepared.device), seen=kernel_times([log.spans])).record(prepared)
+    found, expected = device_spans(trace), device_spans(log)
+    for part in {(one.operation, one.part) for one in prepared.program.launches() if one.collective is not None}:
+        assert found[part][1] - found[part][0] == pytest.approx(expected[part][1] - expected[part][0], abs=3000)
 
 
 def test_a_waiting_part_of_a_collective_shows_its_waiting():

@@ -117,7 +117,9 @@ class EventRecorder:
         pieces = in_graph(pieces, replay.owners, correlation)
         launches = [(index, step) for index, step in enumerate(inner) if isinstance(step, Issue)]
         if self.seen is not None and _branches(inner):
-            seen_ns = {index: self.seen.in_replay_ns.get(key_of(replay.inner[index], correlation), (0.0, 0.0)) for index, _ in launches}
+            seen_ns = {
+                index: self.seen.in_replay_ns.get(key_of(replay.inner[index], index, correlation), (0.0, 0.0)) for index, _ in launches
+            }
             times = {index: (end_ns + start, end_ns + end) for index, (start, end) in seen_ns.items()}
             return [Placed(step, correlation, times[i][0], times[i][1], Basis.PLACED, pieces[i]) for i, step in launches]
         try:

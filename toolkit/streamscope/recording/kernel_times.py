@@ -9,6 +9,7 @@ import numpy as np
 
 from streamscope.engines.binding import BoundStep
 from streamscope.engines.plan import Issue
+from streamscope.recording.communication import call_of
 from streamscope.recording.launch_kernels import LaunchKernel
 from streamscope.recording.passes import launches_of
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
@@ -35,14 +36,14 @@ class KernelTimes:
         ``replay`` is the host's step that replays the graph which the steps make; None for steps of the host itself.
         """
         launches = launches_of(steps)
-        pieces = {index: self.pieces.get(key_of(steps[index], index if replay is None else replay), ()) for index in launches}
+        pieces = {index: self.pieces.get(key_of(steps[index], index, replay), ()) for index in launches}
         return {index: max((piece.end_ns for piece in own), default=0.0) for index, own in pieces.items()}, pieces
 
 
-def key_of(bound: BoundStep, step: int) -> _Key:
-    """Return which launch a bound step is; ``step`` is the host's."""
+def key_of(bound: BoundStep, index: int, replay: int | None = None) -> _Key:
+    """Return which launch a bound step is; ``index`` is its place among the host's steps, or ``replay`` that of its graph."""
     assert isinstance(bound.step, Issue)
-    return step, bound.step.launch.operation, bound.step.launch.part
+    return call_of(bound.step, index) if replay is None else replay, bound.step.launch.operation, bound.step.launch.part
 
 
 def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
