@@ -56,7 +56,8 @@ def test_each_gpu_is_measured_by_itself_and_the_busiest_is_at_the_top():
     for each in found.gpus:
         assert each.span_us == pytest.approx(each.gpu_busy_us + each.copy_us + each.idle.total_ns / 1000)
     assert (found.gpu_busy_us, [stream.name for stream in found.streams]) == (106, ["GPU 1 main", "GPU 1 comm", "GPU 1 peer copy"])
-    assert replace(found, info=other.info, gpus=(), links=(), warnings=()) == replace(other, warnings=())
+    whole = {"gpus": (), "links": (), "warnings": (), "mean_exposed_us": None, "mean_hidden_us": None}
+    assert replace(found, info=other.info, **whole) == replace(other, warnings=())
     assert "step · dual · 2 × NVIDIA H100 · GPU 1, the busiest of 2" in repr(found)
 
 
@@ -65,6 +66,8 @@ def test_waiting_transfer_and_bandwidth_of_collectives_by_hand():
     assert [(each.collective_wait_us, each.collective_transfer_us) for each in found.gpus] == [(30, 30), (0, 29)]
     assert [each.waited_for_us for each in found.gpus] == [0, 30]  # GPU 1 is the slow one.
     assert found.bus_bandwidth == pytest.approx(60_000_000 / 30_000)  # n = 2: the factor is 1; from 60 to 90 µs
+    assert (found.mean_exposed_us, found.mean_hidden_us) == ((55 + 34) / 2, (5 + 15) / 2)
+    assert analysis.mean_exposed_ns(step()) == found.mean_exposed_us * 1000
     assert found.busy_imbalance == pytest.approx(106 / 95.5 - 1)
     assert found.peer_copy_us == 20
     assert found.links == (LinkCopies(1, 0, 1, 40_000_000, 20.0),)

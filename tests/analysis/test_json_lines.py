@@ -36,7 +36,7 @@ def test_each_number_of_the_summary_is_a_line():
     assert found[None, "launch_latency_us.p95"] == wanted["launch_latency_us"]["p95"] == 5.0
     assert found["stream 8", "copy_us"] == 4.0
     assert found["stream 7", "busy_us"] == 20.0
-    numbers = 5 + 5 + 13 + 4 * 2 + 1 + 2 * (3 + 5)
+    numbers = 5 + 5 + 15 + 4 * 2 + 1 + 2 * (3 + 5)
     assert len(lines(trace())) == len(found) == numbers
 
 

@@ -18,7 +18,8 @@ LAUNCH, GRAPH_LAUNCH, API, RANGE, SYNC, KERNEL, COPY, SET = (
     SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "API", "RANGE", "SYNC", "KERNEL", "COPY", "SET")
 )  # fmt: skip
 KEYS = [
-    "gpu", "span_us", "gpu_busy_us", "communication_us", "exposed_us", "hidden_us", "collective_wait_us", "collective_transfer_us",
+    "gpu", "span_us", "gpu_busy_us", "communication_us", "exposed_us", "hidden_us", "mean_exposed_us", "mean_hidden_us",
+    "collective_wait_us", "collective_transfer_us",
     "waited_for_us", "bus_bandwidth", "busy_imbalance", "peer_copy_us", "copy_us", "idle_us", "overlap", "average_concurrency",
     "net_overlap_us",
     "kernel_count", "short_kernels", "late_kernels", "launch_latency_us", "launch_overhead_us", "queue_time_us", "api_time_us",
@@ -115,6 +116,7 @@ def test_where_there_is_nothing_to_measure_there_is_no_number():
     nothing = {"median": None, "p95": None}
     assert found == {
         "gpu": None, "kernel_count": 0, "span_us": 0, "gpu_busy_us": 0, "communication_us": 0, "exposed_us": 0, "hidden_us": 0,
+        "mean_exposed_us": None, "mean_hidden_us": None,
         "collective_wait_us": None, "collective_transfer_us": None, "waited_for_us": None, "bus_bandwidth": None,
         "busy_imbalance": None, "peer_copy_us": None,
         "copy_us": 0, "idle_us": dict.fromkeys(IDLE, 0), "overlap": None, "average_concurrency": None, "net_overlap_us": None,

@@ -24,7 +24,8 @@ from streamscope.results import screen
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 
 KEYS = [
-    "gpu", "span_us", "gpu_busy_us", "communication_us", "exposed_us", "hidden_us", "collective_wait_us", "collective_transfer_us",
+    "gpu", "span_us", "gpu_busy_us", "communication_us", "exposed_us", "hidden_us", "mean_exposed_us", "mean_hidden_us",
+    "collective_wait_us", "collective_transfer_us",
     "waited_for_us", "bus_bandwidth", "busy_imbalance", "peer_copy_us", "copy_us", "idle_us", "overlap", "average_concurrency",
     "net_overlap_us",
     "kernel_count", "short_kernels", "late_kernels", "launch_latency_us", "launch_overhead_us", "queue_time_us", "api_time_us",

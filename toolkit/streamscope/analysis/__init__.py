@@ -54,8 +54,16 @@ from streamscope.analysis.statistics import MedianInterval, Ranking, median_inte
 from streamscope.analysis.summary import Spread, StreamSummary, Summary, summary
 from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.analysis.verdict import Change, Shares, Verdict, assess, difference, verdict
-from streamscope.analysis.work import Work, WorkSplit, exposed_communication_ns, hidden_communication_ns, work_of, work_split
-from streamscope.trace.communication import COMMUNICATION
+from streamscope.analysis.work import (
+    Work,
+    WorkSplit,
+    exposed_communication_ns,
+    hidden_communication_ns,
+    mean_exposed_ns,
+    mean_hidden_ns,
+    work_of,
+    work_split,
+)
 
 __all__ = [
     "COMMUNICATION",
@@ -122,6 +130,8 @@ __all__ = [
     "launch_latency_ns",
     "launch_overhead_ns",
     "link_copies",
+    "mean_exposed_ns",
+    "mean_hidden_ns",
     "measure",
     "median_interval",
     "missing_records",

@@ -26,7 +26,7 @@ from streamscope.analysis.overlap import (
     overlap_fraction,
     span_ns,
 )
-from streamscope.analysis.work import exposed_communication_ns, hidden_communication_ns, work_split
+from streamscope.analysis.work import exposed_communication_ns, hidden_communication_ns, mean_exposed_ns, mean_hidden_ns, work_split
 
 _IDLE_PARTS = (
     ("host_wait", "idle: host wait", host_wait_ns),
@@ -46,6 +46,12 @@ COMMUNICATION_US = Metric(
 )
 EXPOSED_US = Metric(name="exposed_us", label="communication alone", unit="µs", function=exposed_communication_ns, share=True, quiet_at=0)
 HIDDEN_US = Metric(name="hidden_us", label="communication hidden", unit="µs", function=hidden_communication_ns, share=True, quiet_at=0)
+MEAN_EXPOSED_US = Metric(
+    name="mean_exposed_us", label="communication alone, mean of GPUs", unit="µs", function=mean_exposed_ns, scope=(TRACE, HOST), quiet_at=0
+)
+MEAN_HIDDEN_US = Metric(
+    name="mean_hidden_us", label="communication hidden, mean of GPUs", unit="µs", function=mean_hidden_ns, scope=(TRACE, HOST), quiet_at=0
+)
 COLLECTIVE_WAIT_US = Metric(name="collective_wait_us", label="collectives: waiting", unit="µs", function=collective_wait_ns)
 COLLECTIVE_TRANSFER_US = Metric(
     name="collective_transfer_us", label="collectives: transfer", unit="µs", function=collective_transfer_ns, scope=(TRACE,)

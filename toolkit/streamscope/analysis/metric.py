@@ -127,10 +127,11 @@ def definition_of(function: Callable[..., Any]) -> str:
 
 
 _OWN = (
-    "makespan_us", "span_us", "gpu_busy_us", "busy_fraction", "communication_us", "exposed_us", "hidden_us", "collective_wait_us",
-    "collective_transfer_us", "waited_for_us", "bus_bandwidth", "busy_imbalance", "peer_copy_us", "copy_us", "idle_us", "overlap",
-    "average_concurrency", "net_overlap_us", "copy_overlap", "host_overlap", "kernel_count", "short_kernels", "late_kernels",
-    "launch_latency_us", "launch_overhead_us", "queue_time_us", "api_time_us", "queue_full_us", "device_memory_bytes", "recording_cost",
+    "makespan_us", "span_us", "gpu_busy_us", "busy_fraction", "communication_us", "exposed_us", "hidden_us", "mean_exposed_us",
+    "mean_hidden_us", "collective_wait_us", "collective_transfer_us", "waited_for_us", "bus_bandwidth", "busy_imbalance", "peer_copy_us",
+    "copy_us", "idle_us", "overlap", "average_concurrency", "net_overlap_us", "copy_overlap", "host_overlap", "kernel_count",
+    "short_kernels", "late_kernels", "launch_latency_us", "launch_overhead_us", "queue_time_us", "api_time_us", "queue_full_us",
+    "device_memory_bytes", "recording_cost",
 )  # fmt: skip
 METRICS: Door[Metric] = Door(
     "metric",

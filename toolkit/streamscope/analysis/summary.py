@@ -201,8 +201,8 @@ class Summary(Result):
         Of a trace of several GPUs, the summary of each.
     collective_wait_us, collective_transfer_us, waited_for_us : float or None
         `collective_wait_ns`, `collective_transfer_ns` and `waited_for_ns` of the GPU.
-    bus_bandwidth, busy_imbalance, peer_copy_us : float or None
-        Of all GPUs together: `bus_bandwidth` in GB/s, `busy_imbalance`, `peer_copy_ns`.
+    bus_bandwidth, busy_imbalance, peer_copy_us, mean_exposed_us, mean_hidden_us : float or None
+        Of all GPUs together: `bus_bandwidth` in GB/s, `busy_imbalance`, `peer_copy_ns`, `mean_exposed_ns`, `mean_hidden_ns`.
     links : tuple of LinkCopies
         Copies between GPUs by link.
     """
@@ -243,6 +243,8 @@ class Summary(Result):
     bus_bandwidth: float | None = None
     busy_imbalance: float | None = None
     peer_copy_us: float | None = None
+    mean_exposed_us: float | None = None
+    mean_hidden_us: float | None = None
     links: tuple[LinkCopies, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -447,7 +449,12 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     if len(each) == 1:
         return replace(each[0], links=link_copies(trace)) if len(trace.peers) else each[0]
     top = each[trace.gpus.index(busiest_gpu(trace.spans))]
-    return replace(top, info=trace.info, gpus=each, links=link_copies(trace), warnings=tuple(_all_warnings(top, each)))
+    exposed_ns, hidden_ns = (
+        sum(times) / len(each)
+        for times in zip(*((one.work.exposed_communication_ns, one.work.hidden_communication_ns) for one in each), strict=True)
+    )
+    means = {"mean_exposed_us": exposed_ns / 1000, "mean_hidden_us": hidden_ns / 1000}
+    return replace(top, info=trace.info, **means, gpus=each, links=link_copies(trace), warnings=tuple(_all_warnings(top, each)))
 
 
 def _all_warnings(top: Summary, each: Iterable[Summary]) -> Iterator[str]:

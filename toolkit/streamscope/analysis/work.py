@@ -208,5 +208,27 @@ def hidden_communication_ns(spans: SpanTable | Trace) -> int:
     return work_split(spans).hidden_communication_ns
 
 
+def mean_exposed_ns(trace: Trace) -> float | None:
+    """Time of communication in which no kernel computes on the same GPU, on average over the GPUs.
+
+    Formula: sum over the GPUs of the time of each / how many GPUs the trace has; `exposed_communication_ns` is that of each. Unit: ns.
+    None for a trace of one GPU.
+    """
+    return _mean(trace, exposed_communication_ns)
+
+
+def mean_hidden_ns(trace: Trace) -> float | None:
+    """Time of communication in which a kernel computes on the same GPU, too, on average over the GPUs.
+
+    Formula: sum over the GPUs of the time of each / how many GPUs the trace has; `hidden_communication_ns` is that of each. Unit: ns.
+    None for a trace of one GPU.
+    """
+    return _mean(trace, hidden_communication_ns)
+
+
+def _mean(trace: Trace, of_one: Callable[[Trace], int]) -> float | None:
+    return sum(of_one(trace.of_gpu(gpu)) for gpu in trace.gpus) / len(trace.gpus) if len(trace.gpus) > 1 else None
+
+
 def _union(spans: SpanTable, chosen: npt.NDArray[np.bool_]) -> Intervals:
     return union(spans.start_ns[chosen], spans.end_ns[chosen])
