@@ -43,7 +43,8 @@ export class Activity {
     this.sum = new Float64Array(this.width);
     /** Most streams at once. */
     this.most = 0;
-    for (let i = 0; i < count; i++) this.most = Math.max(this.most, this.kernels[i] + this.copies[i]);
+    const { kernels, copies } = this;
+    for (let i = 0; i < count; i++) if (kernels[i] + copies[i] > this.most) this.most = kernels[i] + copies[i];
   }
 
   /**
@@ -73,19 +74,23 @@ export class Activity {
    */
   add(sum, i) {
     const length = this.end[i] - this.start[i];
-    const streams = this.kernels[i] + this.copies[i];
+    const kernels = this.kernels[i];
+    const copies = this.copies[i];
+    const streams = kernels + copies;
     if (!streams) {
       sum[IDLE + this.occupation[i]] += length;
       return;
     }
     sum[RUNNING] += length;
     if (streams > 1) sum[OVERLAPPED] += length;
-    const [kernels, communication, copies] = this.streamsAt(i);
-    if (this.kernels[i]) sum[KERNEL] += length;
-    if (kernels) sum[COMPUTE] += length;
-    sum[KERNELS] += length * kernels;
-    sum[COPIES] += length * copies;
-    sum[kernels ? HIDDEN : EXPOSED] += length * communication;
+    if (kernels) sum[KERNEL] += length;
+    // As `streamsAt`, which is too slow for millions.
+    const collectives = this.collectives[i];
+    const peers = this.peers[i];
+    if (kernels > collectives) sum[COMPUTE] += length;
+    sum[KERNELS] += length * (kernels - collectives);
+    sum[COPIES] += length * (copies - peers);
+    if (collectives + peers) sum[kernels > collectives ? HIDDEN : EXPOSED] += length * (collectives + peers);
   }
 
   /**
