@@ -64,6 +64,7 @@ from streamscope.analysis.work import (
     work_of,
     work_split,
 )
+from streamscope.trace.communication import COMMUNICATION
 
 __all__ = [
     "COMMUNICATION",
