@@ -21,7 +21,12 @@ from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.slow
 
-ENGINES, OPERATORS, OWN_CODE = NOTEBOOKS = ("01_compare_engines.ipynb", "02_operators_and_compilation.ipynb", "03_your_own_code.ipynb")
+ENGINES, OPERATORS, OWN_CODE, GPUS = NOTEBOOKS = (
+    "01_compare_engines.ipynb",
+    "02_operators_and_compilation.ipynb",
+    "03_your_own_code.ipynb",
+    "04_several_gpus.ipynb",
+)
 MOST_BYTES = 1_500_000
 OLDER: set[str] = set()
 """Copies that wait for a GPU to be made again."""
@@ -155,6 +160,21 @@ def test_notebook_on_your_own_code_says_first_what_there_is_to_gain(executed_onc
     assert "each has a path in the true order" in certificate
     graphs = [html for html in outputs(executed, "text/html") if "inception3a" in html and "<map" in html]
     assert len(graphs) == 1
+
+
+def test_notebook_on_several_gpus_shows_what_it_speaks_of(executed_once):
+    executed = executed_once(GPUS)
+    tables = (re.findall(r"<td>(.*?)</td>", html) for html in outputs(executed, "text/html") if "dataframe" in html)
+    shapes = (("by engine", 6), ("by rows", 5), ("by pieces", 4), ("pipelines", 4))
+    found = {name: np.array(cells, float).reshape(-1, columns) for cells, (name, columns) in zip(tables, shapes, strict=True)}
+    graph, graph_dual = found["by engine"][-2:, 3]  # exposed
+    assert graph_dual < 0.7 * graph
+    assert np.all(np.diff(found["by rows"][:, 2]) > 0)  # hidden
+    assert np.all(np.diff(found["by pieces"][:, 0]) > 0)  # makespan
+    gpipe, one_forward_one_backward = found["pipelines"][-2:, 3]  # exposed, with eight micro-batches
+    assert one_forward_one_backward > 4 * gpipe
+    assert len(outputs(executed, WIDGET)) == 3
+    assert len(outputs(executed, PLOTLY)) == 1
 
 
 def test_recordings_of_captured_code_open_and_are_of_a_gpu(repository):

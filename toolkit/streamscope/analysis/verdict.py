@@ -22,9 +22,9 @@ _BOUND_FROM = 0.5
 """Share of the makespan from which communication, copies or host functions alone, or launching and waiting, name the bottleneck."""
 _AS_RATIO_FROM = 1.495
 """From this factor on, a difference is told as a factor, below it in per cent: 1.5, rounded, is "1.5×" and never "50 %"."""
-FUNCTION, NUMPY, PLAIN_CALL, NOTHING = "the plain function", "NumPy", "a plain call", "nothing"
+FUNCTION, NUMPY, PLAIN_CALL, NOTHING, FORECAST = "the plain function", "NumPy", "a plain call", "nothing", "nothing: a forecast"
 """References of results: the user's function, called with NumPy arrays; the traced program in NumPy; a plain call of
-captured code. Code that was captured elsewhere computes nothing here."""
+captured code. Code that was captured elsewhere computes nothing here, and a forecast computes nothing at all."""
 _NO_PLAIN_CALL = "None of these times is that of a plain call: every engine, also async, launches the captured kernels without Python."
 """Warning on captured code's times."""
 WRONG_RESULTS = "wrong results"
@@ -306,6 +306,8 @@ class Verdict:
         """Results that could not be checked, and the reference of the others; empty where unknown."""
         if self.checked_against == NOTHING:
             return "Results were not checked: the code was captured elsewhere, and computes nothing here."
+        if self.checked_against == FORECAST:
+            return "This is a forecast: no results were computed."
         if self.checked is False and self.checked_against == PLAIN_CALL:
             return "Results were not checked: the function returns none."
         if self.checked is False:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from streamscope.analysis.verdict import FORECAST
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.devices.link_model import LinkModel
 from streamscope.devices.simulated import SimulatedDevice
@@ -41,7 +42,7 @@ class Preview:
         """
         allowed = checked_streams(streams)
         runs = [self._run(engine, allowed if ENGINES[engine].takes_streams else 1, link_speed) for engine in engines]
-        return Comparison(self.program.name, runs[0].trace.info.device, runs)
+        return Comparison(self.program.name, runs[0].trace.info.device, runs, checked_against=FORECAST)
 
     def _run(self, engine: str, streams: int | None, link_speed: float) -> Run:
         key = engine, streams, link_speed if self.program.gpus > 1 else 1.0
