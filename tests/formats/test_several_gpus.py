@@ -108,8 +108,10 @@ def test_odd_arguments_are_unknown_ones(tmp_path, wrong):
 
 def test_a_copy_between_gpus_names_both(tmp_path):
     copy = event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", 0, 2000, tid=9, pid=1, fromDevice=1, inDevice=1, toDevice=0, stream=9,
-                 correlation=3, bytes=4000)  # fmt: skip
-    trace = read(tmp_path, call("cudaMemcpyPeerAsync", 0, 10, 3), copy, kernel("gemm", 0, 5000, 8))
+                 inContext=2, correlation=3, bytes=4000)  # fmt: skip
+    more = kernel("gemm", 0, 5000, 8, context=1), kernel("gemm", 2000, 5000, 9, device=1, stream=9, context=2)
+    trace = read(tmp_path, call("cudaMemcpyPeerAsync", 0, 10, 3), copy, *more)
+    assert trace.spans.lanes == ("thread 4242", "GPU 0 stream 7", "GPU 1 stream 9")
     assert [trace.spans.lanes[trace.spans.lane[row]] for row in trace.peers.span] == ["GPU 1 stream 9"]
     (link,) = ss.analysis.link_copies(trace)
     assert (link.from_gpu, link.to_gpu, link.nbytes, link.bandwidth) == (1, 0, 4000, 2.0)

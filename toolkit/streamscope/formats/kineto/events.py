@@ -73,6 +73,8 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     instance: Any = None
     from_gpu: Any = msgspec.field(default=None, name="fromDevice")
     to_gpu: Any = msgspec.field(default=None, name="toDevice")
+    copy_context: Any = msgspec.field(default=None, name="inContext")
+    """Of a copy between GPUs, which has no ``context``."""
 
 
 Time = TypeVar("Time", float, Decimal)

@@ -344,7 +344,7 @@ def _unread(event: AnyEvent) -> str:
 
 def _contexts(arguments: Sequence[Any]) -> npt.NDArray[np.int64]:
     """Return the numbers of contexts, -1 where there is none."""
-    found = (-1 if given is None else given.context for given in arguments)
+    found = (-1 if given is None else given.copy_context if given.context is None else given.context for given in arguments)
     return np.array([one if type(one) is int and 0 <= one < 2**63 else -1 for one in found], np.int64)
 
 
