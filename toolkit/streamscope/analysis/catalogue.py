@@ -44,8 +44,12 @@ SPAN_US = Metric(name="span_us", label="span", unit="µs", function=span_ns, sco
 COMMUNICATION_US = Metric(
     name="communication_us", label="communication", unit="µs", function=work_split, scope=(TRACE,), share=True, quiet_at=0
 )
-EXPOSED_US = Metric(name="exposed_us", label="communication alone", unit="µs", function=exposed_communication_ns, share=True, quiet_at=0)
-HIDDEN_US = Metric(name="hidden_us", label="communication hidden", unit="µs", function=hidden_communication_ns, share=True, quiet_at=0)
+EXPOSED_US = Metric(
+    name="exposed_us", label="communication alone", unit="µs", function=exposed_communication_ns, first=True, share=True, quiet_at=0
+)
+HIDDEN_US = Metric(
+    name="hidden_us", label="communication hidden", unit="µs", function=hidden_communication_ns, first=True, share=True, quiet_at=0
+)
 MEAN_EXPOSED_US = Metric(
     name="mean_exposed_us", label="communication alone, mean of GPUs", unit="µs", function=mean_exposed_ns, scope=(TRACE, HOST), quiet_at=0
 )

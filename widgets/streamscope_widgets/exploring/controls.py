@@ -14,8 +14,8 @@ from streamscope.devices.protocol import Device
 from streamscope.engine_entry import ENGINES
 from streamscope.kernels.library.libraries import has_driver
 from streamscope.options import RECORDER
-from streamscope_widgets.exploring.runs import Asked, Link
-from streamscope_widgets.exploring.subjects import COPIES, FLOATS, Knob, Subject
+from streamscope_widgets.exploring.runs import Asked, Link, setting_words
+from streamscope_widgets.exploring.subjects import FLOATS, SWITCHES, Knob, Subject
 
 STREAMS = (1, 2, 3, 4, 6, 8, 12)
 AS_WRITTEN, AUTO = "as written", "auto"
@@ -160,8 +160,8 @@ def _named(offered: Sequence[Subject]) -> list[tuple[str, Subject]]:
 
 
 def _control(knob: Knob) -> Any:
-    if knob.name == COPIES:
-        return w.Checkbox(bool(knob.value), description="copies in and out", indent=False, tooltip=knob.meaning)
+    if knob.name in SWITCHES:
+        return w.Checkbox(bool(knob.value), description=SWITCHES[knob.name], indent=False, tooltip=knob.meaning)
     unit = " elements" if knob.name == SIZE and knob.meaning.startswith("elements") else ""
-    options = [(f"{value:,}{unit}", value) for value in knob.values]
+    options = [(setting_words(knob.name, value) + unit, value) for value in knob.values]
     return w.SelectionSlider(description=knob.name, options=options, value=knob.value, tooltip=knob.meaning)

@@ -18,7 +18,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.measuring.case import Case
 from streamscope.measuring.recordings import Recorded
 from streamscope.words import counted
-from streamscope_widgets.exploring.subjects import COPIES, Subject
+from streamscope_widgets.exploring.subjects import PIECES, SWITCHES, Subject
 from streamscope_widgets.exploring.words import runs_in_a_row
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ class StoppedError(Exception):
 
 def setting_words(name: str, value: int) -> str:
     """Return a knob's value, in words."""
-    return ("off", "on")[bool(value)] if name == COPIES else f"{value:,}"
+    if name in SWITCHES:
+        return ("off", "on")[bool(value)]
+    return f"{value:,}" if name != PIECES else f"{value:,} KiB" if value else "whole layers"
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,15 @@ FEWEST = 8
 LEAST_PIECE, MOST_PIECE = 1 << 8, 1 << 15
 """Of a setting in KiB that is off by default."""
 MOST_ELEMENTS = 1 << 24
-COPIES = "copies"
-"""The setting that is on or off."""
+SWITCHES = {
+    "copies": "copies in and out",
+    "priority": "first layers first",
+    "overlap": "reduce during the backward pass",
+    "interleaved": "1F1B",
+}
+"""Settings that are on or off, in words."""
+PIECES = "bucket"
+"""The setting in KiB; 0 is the whole."""
 FEW = 4
 
 
