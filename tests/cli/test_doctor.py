@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.recording.fake_cupti import CUDA_EVENT, ActivityKind, record
 from tests.recording.conftest import library  # noqa: F401 — a fixture
+from tests.recording.fake_cupti import CUDA_EVENT, ActivityKind, record
 from tests.recording.test_record import launch
 
 from streamscope.cli import checks as doctor
