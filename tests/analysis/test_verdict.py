@@ -348,3 +348,21 @@ def test_copies_and_host_functions_beside_other_work_are_told():
 )
 def test_what_there_is_none_of_is_not_told(copies, host, told):
     assert assess({"async": engine(100, copy_overlap=copies, host_overlap=host)}, CARD).overlapped == told
+
+
+def test_of_several_gpus_the_busiest_is_meant_and_communication_is_told():
+    collectives = {"communication_us": 60.0, "exposed_us": 60.0, "hidden_us": 0.0, "busy_imbalance": 0.0}
+    metrics = {
+        "graph": replace(engine(100, busy=0.9), **collectives),
+        "graph-dual": replace(engine(50, busy=0.9), **collectives | {"exposed_us": 15.0, "hidden_us": 45.0}),
+    }
+    plan = {"streams": 2, "gpus": 2, "communication": 1}
+    found = assess(metrics, CARD, {"graph-dual": streams_words(plan)})
+    assert found.bottleneck == "communication-bound"
+    assert found.text == (
+        "Communication-bound: under graph the busiest GPU is busy 90 % of the time and communication alone takes 60 %. Communication takes "
+        "60.0 µs under graph, all of it exposed, and 60.0 µs under graph-dual, 75 % of it hidden behind kernels. A second stream and one "
+        "for communication on each GPU inside a graph make it 2.0× faster. Fastest: graph-dual."
+    )
+    assert streams_words({**plan, "streams": 1}) == "a stream for communication on each GPU"
+    assert streams_words({"streams": 2, "gpus": 2, "communication": 0}) == "a second stream on each GPU"

@@ -74,7 +74,8 @@ def test_no_label_of_a_control_is_cut_off(page):
     assert any(text.startswith("a kernel runs ") for text, _, _ in measured)
 
 
-SLIDERS = "[...document.querySelectorAll('.ss-x-controls [role=slider]')].map((part) => [part.ariaLabel, part.ariaValueText])"
+SLIDERS = """[...document.querySelectorAll('.ss-x-controls [role=slider]')]
+    .filter((part) => part.checkVisibility()).map((part) => [part.ariaLabel, part.ariaValueText])"""
 ENGINES = "[...document.querySelectorAll('.ss-x-chips button')].map((part) => [part.innerText, part.ariaPressed, part.title])"
 
 

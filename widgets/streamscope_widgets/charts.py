@@ -197,7 +197,8 @@ def _judged(metrics: EngineMetrics, base: EngineMetrics) -> str:
 def _makespan_title(metrics: Mapping[str, EngineMetrics]) -> str:
     first = reference_engine(metrics)
     best = fastest(metrics)[0]
-    idle = f"Under {first} no kernel runs for {_idle_percent(metrics[first])} of the makespan"
+    where = " on the busiest GPU" if metrics[first].busy_imbalance is not None else ""
+    idle = f"Under {first} no kernel runs{where} for {_idle_percent(metrics[first])} of the makespan"
     return idle if best == first else f"{idle}, under {best} for {_idle_percent(metrics[best])}"
 
 

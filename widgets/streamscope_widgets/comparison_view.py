@@ -214,7 +214,7 @@ def _verdict(comparison: Comparison) -> Html:
     paragraphs = (
         ("warning", [found.warning]),
         ("verdict", [found.bound, found.fastest]),
-        ("changes", [found.overlapped, found.changed, found.replayed, found.proviso, found.unchecked]),
+        ("changes", [found.overlapped, found.communicated, found.changed, found.replayed, found.proviso, found.unchecked]),
     )
     shown = [fill('<p class="{}">{}</p>', name, " ".join(filter(None, words))) for name, words in paragraphs if any(words)]
     evidence = fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in found.evidence])

@@ -264,7 +264,8 @@ def _side_by_side(run: Run) -> dict[str, tuple[str, float]]:
 def _not_gained(metrics: Mapping[str, EngineMetrics], found: Change) -> str:
     """Explain a small gain: where the time goes under the base engine."""
     shares = shares_of(metrics[found.base])
-    busy = f"Under {found.base} the GPU is busy {percent(min(shares.busy, 1.0))} of the time"
+    gpu = "the busiest GPU" if shares.several else "the GPU"
+    busy = f"Under {found.base} {gpu} is busy {percent(min(shares.busy, 1.0))} of the time"
     if shares.busy >= GPU_BOUND_FROM:
         return f"{busy} already."
     others = {
