@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from streamscope.engines.happens_before import Waits, Walk, covers
+from streamscope.engines.happens_before import Walk
 from streamscope.engines.plan import Plan
 
 _REDUNDANCY_RUNS = 3
@@ -15,19 +13,33 @@ _REDUNDANCY_RUNS = 3
 
 def redundant_waits(plan: Plan) -> list[int]:
     """Return the indices, as `Plan.without_wait` counts, of waits that can all be left out together without losing any order."""
-    verdicts: dict[int, bool] = {}
-    for group in Walk(plan).runs(_REDUNDANCY_RUNS):
-        if isinstance(group, Waits):
-            verdicts.update(_verdicts(group))
+    walk = _WithVerdicts(plan)
+    for _ in walk.runs(_REDUNDANCY_RUNS):
+        pass
     # What waits for an event that is never recorded does not wait.
-    return [index for index in range(plan.waits) if verdicts.get(index, True)]
+    return [index for index in range(plan.waits) if walk.verdicts.get(index, True)]
 
 
-def _verdicts(group: Waits) -> Iterator[tuple[int, bool]]:
-    kept = dict(group.waited)
-    for index, clock in group.waited:
-        known = np.maximum.reduce([group.base, *(waited for other, waited in kept.items() if other != index)])
-        redundant = covers(known, clock)
-        if redundant:
-            del kept[index]
-        yield index, redundant
+class _WithVerdicts(Walk):
+    """Reads a plan, and tells of each wait in the latest run whether it is redundant."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.verdicts: dict[int, bool] = {}
+        self._waits = 0
+        self._index: dict[int, list[int]] = {}
+
+    def _wait(self, event, strand, events):
+        if event in events:
+            self._index.setdefault(strand, []).append(self._waits % self.plan.waits)
+        self._waits += 1
+        super()._wait(event, strand, events)
+
+    def _settle(self, strand):
+        kept = dict(zip(self._index.pop(strand, []), self._pending.get(strand, []), strict=True))
+        for index, clock in tuple(kept.items()):
+            others = (waited for other, waited in kept.items() if other != index)
+            self.verdicts[index] = bool((np.maximum.reduce([self._clocks[strand], *others]) >= clock).all())
+            if self.verdicts[index]:
+                del kept[index]
+        super()._settle(strand)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from tests.auditing.conftest import Model, host_call, launch, plan_of, plans
 
-from streamscope.engines.happens_before import Visit, Walk
+from streamscope.engines.happens_before import Walk
 from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Synchronize, WaitEvent
 
 RUNS = 3
@@ -13,7 +13,7 @@ RUNS = 3
 
 def ordered(plan):
     """Return the ordered pairs of (operation, run), as the walk sees them."""
-    visits = [visit for visit in Walk(plan).runs(RUNS) if isinstance(visit, Visit)]
+    visits = list(Walk(plan).runs(RUNS))
     name = {id(visit): (visit.item.work.operation, visit.run) for visit in visits}
     return {(name[id(one)], name[id(other)]) for one in visits for other in visits if one is not other and other.after(one)}
 

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from streamscope.devices.link_model import COLLECTIVES, NEIGHBOURS, PRIORITIES, LinkModel, link_share
+from streamscope.devices.link_model import COLLECTIVES, NEIGHBOURS, PRIORITIES, LinkModel
 from streamscope.errors import DeviceError
+from streamscope.trace.collectives import bus_factor
 
 H100 = LinkModel.load("h100")
 # 10 µs and 0.01 ns a byte over the link; a step of a ring takes 1 µs.
 LINE = replace(
     H100,
-    collective_points={2: {kind: ((0, 10_000), (1e6, 10_000 + 1e4 * link_share(kind, 2))) for kind in COLLECTIVES}},
+    collective_points={2: {kind: ((0, 10_000), (1e6, 10_000 + 1e4 * bus_factor(kind, 2))) for kind in COLLECTIVES}},
     channel_points={2: dict.fromkeys(COLLECTIVES, ((0, 1), (1000000.0, 21)))},
     hop_ns=1000,
 )
@@ -31,7 +32,7 @@ LINE = replace(
 )
 def test_four_gpus_follow_from_two_by_the_formula_of_a_ring(kind, expected_ns):
     assert LINE.collective_ns(kind, 10**6, 4) == pytest.approx(expected_ns)
-    assert LINE.bus_gb_s(kind, 10**6, 4) == pytest.approx(link_share(kind, 4) * 1e6 / expected_ns)
+    assert LINE.bus_gb_s(kind, 10**6, 4) == pytest.approx(bus_factor(kind, 4) * 1e6 / expected_ns)
 
 
 def test_a_table_of_more_gpus_comes_before_the_formula():

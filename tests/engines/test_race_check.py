@@ -10,7 +10,7 @@ from tests.engines.captured_programs import captured
 import streamscope as ss
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.engine_entry import ENGINES
-from streamscope.engines.happens_before import Visit, Walk
+from streamscope.engines.happens_before import Walk
 from streamscope.engines.plan import Issue, Plan, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.engines.race_check import check_orders
@@ -34,7 +34,7 @@ def programs(draw):
 
 def is_right(plan):
     """Tell from vector clocks whether a plan keeps the true order, and each run waits for the run before it."""
-    visits = {(one.run, one.item.work.operation): one for one in Walk(plan).runs(2) if isinstance(one, Visit)}
+    visits = {(one.run, one.item.work.operation): one for one in Walk(plan).runs(2)}
     count = len(plan.program.operations)
     edges = [(earlier, later) for later, before in enumerate(plan.program.certificate.order) for earlier in before]
     within = all(visits[run, later].after(visits[run, earlier]) for run in (0, 1) for earlier, later in edges)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.analysis import collective_times, span_ns, waited_for_ns
-from streamscope.analysis.collectives import bus_factor
+from streamscope.analysis.collectives import bus_times
 from streamscope.arrays import IntArray
 from streamscope.trace import Trace
 from streamscope.words import binary_size, counted, percent, time_text
@@ -115,19 +115,10 @@ def _slowest(trace: Trace, activities: Sequence[GpuActivity], run_ns: int) -> di
     return {trace.gpus[place]: f"slowest: computes {percent((compute_ns[place] - others_ns) / max(others_ns, 1))} longer than the others"}
 
 
-def _bytes_per_s(trace: Trace, last: IntArray) -> IntArray:
-    """Return the bus bandwidth of each part's collective, by the row of its part that began last; 0 where it is not known."""
-    found, spans, known = trace.collectives, trace.spans, np.flatnonzero(last >= 0)
-    began, first, which = np.unique(last[known], return_index=True, return_inverse=True)
-    ranks, nbytes, end_ns = (np.zeros(len(began), np.int64) for _ in range(3))
-    for most, values in ((ranks, found.ranks), (nbytes, found.nbytes), (end_ns, spans.end_ns[found.span])):
-        np.maximum.at(most, which, values[known])
-    ranks = np.where(ranks > 0, ranks, np.bincount(which, minlength=len(began)))
-    words = (*found.texts, "")
-    factor = [bus_factor(words[kind], count) or 0.0 for kind, count in zip(found.kind[known[first]].tolist(), ranks.tolist(), strict=True)]
-    speed = np.zeros(len(found), np.int64)
-    speed[known] = (nbytes * np.array(factor) * 1e9 / np.maximum(end_ns - spans.start_ns[began], 1))[which]
-    return speed
+def _bytes_per_s(trace: Trace) -> IntArray:
+    """Return the bus bandwidth of each part's collective; 0 where it is not known."""
+    which, bus_bytes, time_ns = bus_times(trace)
+    return (bus_bytes * 1e9 / np.maximum(time_ns, 1)).astype(np.int64)[which]
 
 
 def encode_collectives(trace: Trace, block: ColumnBlock) -> dict[str, Any]:
@@ -146,7 +137,7 @@ def encode_collectives(trace: Trace, block: ColumnBlock) -> dict[str, Any]:
             "instance": block.add_codes(np.where(times.known, found.instance, -1)),
             "waiting": block.add(times.waiting_ns),
             "last": block.add(np.searchsorted(trace.gpus, trace.spans.gpu[times.last])),
-            "bandwidth": block.add(_bytes_per_s(trace, times.last)),
+            "bandwidth": block.add(_bytes_per_s(trace)),
             "told": block.add(told),
         }
     }

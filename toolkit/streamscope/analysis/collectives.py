@@ -9,23 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.intervals import union
-from streamscope.arrays import IntArray
+from streamscope.arrays import FloatArray, IntArray
+from streamscope.trace.collectives import bus_factor
 from streamscope.trace.joins import distinct
 from streamscope.trace.one_gpu import busiest_gpu
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
-
-_SHARES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "gather": 1, "scatter": 1}
-"""Of these kinds, how many times each GPU sends its data to all others."""
-_WHOLE = frozenset({"broadcast", "reduce", "send", "recv", "send_recv"})
-"""Of these, the whole of it passes each link once."""
-
-
-def bus_factor(kind: str, ranks: int) -> float | None:
-    """Return how much of a collective's size each link carries, by the definitions of nccl-tests; None of a kind that moves no data."""
-    if kind in _SHARES:
-        return _SHARES[kind] * (ranks - 1) / ranks
-    return 1.0 if kind in _WHOLE else None
 
 
 @dataclass(frozen=True)
@@ -75,15 +64,15 @@ def collective_times(trace: Trace) -> CollectiveTimes:
     """
     spans, rows = trace.spans, trace.collectives.span
     gpu, start_ns, duration_ns = spans.gpu[rows], spans.start_ns[rows], spans.duration_ns[rows]
-    which, last_ns, known = _instances(trace)
+    which, last_ns, known, _ = _instances(trace)
     waiting_ns = np.where(known, np.clip(last_ns[which] - start_ns, 0, duration_ns), 0)
     began_last, last = start_ns == last_ns[which], np.full(len(last_ns), -1)
     last[which[began_last]] = rows[began_last]
     return CollectiveTimes(gpu, waiting_ns, np.where(known, duration_ns - waiting_ns, 0), np.where(known, last[which], -1))
 
 
-def _instances(trace: Trace) -> tuple[IntArray, IntArray, npt.NDArray[np.bool_]]:
-    """Return of each row of the collectives its operation, when the last part of each operation began, and whether all are there."""
+def _instances(trace: Trace) -> tuple[IntArray, IntArray, npt.NDArray[np.bool_], IntArray]:
+    """Return of each row of the collectives its operation, when the last part of each began, whether all are there, and their ranks."""
     found, spans = trace.collectives, trace.spans
     _, which = distinct(found.instance)
     gpus, gpu = distinct(spans.gpu[found.span])
@@ -97,7 +86,7 @@ def _instances(trace: Trace) -> tuple[IntArray, IntArray, npt.NDArray[np.bool_]]
     np.maximum.at(ranks, which, found.ranks)
     there = np.bincount(parts // max(1, len(gpus)), minlength=count)
     whole = (there >= 2) & ((ranks == 0) | (there == ranks))
-    return which, last_ns, whole[which] & (found.instance >= 0)
+    return which, last_ns, whole[which] & (found.instance >= 0), np.where(ranks > 0, ranks, there)
 
 
 def collective_wait_ns(trace: Trace, gpu: int | None = None) -> int | None:
@@ -175,21 +164,28 @@ def bus_bandwidth(trace: Trace) -> float | None:
     >>> ss.analysis.bus_bandwidth(trace)  # 6 MB in 20 µs
     300.0
     """
-    found = trace.collectives
-    if not len(found):
+    if not len(trace.collectives):
         return None
-    which, last_ns, known = _instances(trace)
-    moved = time_ns = 0.0
-    end_ns = trace.spans.end_ns[found.span]
-    kinds, gpu = found.words("kind"), trace.spans.gpu[found.span]
-    for rows in np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1]):
-        first = int(rows[0])
-        nbytes, ranks = int(found.nbytes[rows].max()), int(found.ranks[rows].max()) or len(np.unique(gpu[rows]))
-        factor = bus_factor(kinds[first], ranks)
-        if factor and nbytes and known[first]:
-            moved += nbytes * factor
-            time_ns += int(end_ns[rows].max()) - int(last_ns[which[first]])
-    return moved / time_ns if time_ns > 0 else None
+    _, bus_bytes, time_ns = bus_times(trace)
+    told = bus_bytes > 0
+    whole_ns = int(time_ns[told].sum())
+    return float(bus_bytes[told].sum()) / whole_ns if whole_ns > 0 else None
+
+
+def bus_times(trace: Trace) -> tuple[IntArray, FloatArray, IntArray]:
+    """Return of each row of the collectives its operation; of each operation the bytes over each link, and from when the last part began.
+
+    0 bytes, where parts, the kind or the size are not known.
+    """
+    found = trace.collectives
+    which, last_ns, known, ranks = _instances(trace)
+    _, first = np.unique(which, return_index=True)
+    nbytes, end_ns = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
+    np.maximum.at(nbytes, which, found.nbytes)
+    np.maximum.at(end_ns, which, trace.spans.end_ns[found.span])
+    kinds = found.words("kind")
+    factor = np.array([bus_factor(kinds[row], count) for row, count in zip(first.tolist(), ranks.tolist(), strict=True)], np.float64)
+    return which, np.where(known[first], nbytes * factor, 0.0), end_ns - last_ns
 
 
 def busy_imbalance(trace: Trace) -> float | None:

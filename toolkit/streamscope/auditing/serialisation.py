@@ -118,8 +118,6 @@ def _direct_predecessors(plan: Plan) -> tuple[list[Visit], list[list[int]]]:
     visits: list[Visit] = []
     before: list[list[int]] = []
     for visit in Walk(plan).runs(1):
-        if not isinstance(visit, Visit):
-            continue
         latest: list[Visit] = []
         for number, strand in strands.items():
             if (known := bisect_right(strand.positions, visit.knows[number])) > 0:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from streamscope.auditing.dependencies import Dependencies, hazards
 from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
-from streamscope.engines.happens_before import Item, Visit, Walk, key_of
+from streamscope.engines.happens_before import Item, Walk, key_of
 from streamscope.engines.plan import Plan
 from streamscope.engines.race_check import Race, races
 from streamscope.program.operation import Program
@@ -57,7 +57,7 @@ def lane_name(plan: Plan, item: Item) -> str:
 def issue_findings(plan: Plan, dependencies: Dependencies) -> Iterator[Finding]:
     """Yield work that is not issued exactly once, and work issued against its dependencies."""
     program = plan.program
-    issued = [visit.item for visit in Walk(plan).runs(1) if isinstance(visit, Visit)]
+    issued = [visit.item for visit in Walk(plan).runs(1)]
     times = Counter(key_of(item.work) for item in issued)
     for work in dependencies.work:
         if (number := times[key_of(work)]) != 1:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -21,7 +20,7 @@ ITEM_BYTES = 4
 LONG, SHORT, _SKIPPED = 24, 4, 4
 """Operations on a stream that are timed, those of the shorter graph, and those at the head that wait for the other GPUs to begin."""
 _BIG_BYTES = 1 << 28
-_WAITED = 25
+_LAUNCHES = 25
 ROUNDS = 3
 
 _SPIN = """
@@ -119,47 +118,32 @@ def stream_reading(lanes: Sequence[Lane], operation: Operation, count: int, roun
     calls: list[float] = []
     marks: list[list[Any]] = []
 
-    def put(*, each: bool) -> None:
+    def put() -> None:
         calls.clear()
         marks.clear()
         for index in range(_SKIPPED + count):
-            if each or index == _SKIPPED:
+            if index == _SKIPPED:
                 marks.append([lane.mark() for lane in lanes])
             start = time.perf_counter_ns()
             operation()
             calls.append(float(time.perf_counter_ns() - start))
         marks.append([lane.mark() for lane in lanes])
 
-    known_ns = put_ns(lanes, partial(put, each=True))
+    known_ns = put_ns(lanes, put)
     periods: list[list[float]] = []
     host, held = [], True
     for _ in range(rounds):
-        queued(lanes, partial(put, each=False), known_ns)
+        queued(lanes, put, known_ns)
         held = held and not marks[0][0].done
         host += calls[1:]
         synchronize(lanes)
         periods.append([elapsed_ns(first, last) / count for first, last in zip(marks[0], marks[-1], strict=True)])
-    queued(lanes, partial(put, each=True), known_ns)
-    synchronize(lanes)
-    pairs = [[elapsed_ns(one, other) for one, other in zip(left, right, strict=True)] for left, right in list(pairwise(marks))[_SKIPPED:]]
     return {
         "stream_ns": [median(each) for each in zip(*periods, strict=True)],
-        "event_ns": [median(each) for each in zip(*pairs, strict=True)],
         "call_ns": median(host),
         "count": count,
         "held": held,
     }
-
-
-def waited_reading(lanes: Sequence[Lane], operation: Operation) -> Reading:
-    """Time an operation on idle GPUs, from the call until the host has waited for all its lanes."""
-    took = []
-    for _ in range(_WAITED):
-        start = time.perf_counter_ns()
-        operation()
-        synchronize(lanes)
-        took.append(float(time.perf_counter_ns() - start))
-    return {"waited_ns": median(took[1:])}
 
 
 class Graph:
@@ -213,17 +197,15 @@ class Graph:
 
 
 def graph_reading(lanes: Sequence[Lane], operation: Operation, nbytes: int) -> Reading:
-    """Time an operation inside a graph: by how much each one more takes longer, and one alone, waited for; and list its nodes."""
+    """Time an operation inside a graph, by how much each one more takes longer, and one alone; and launches, on idle GPUs."""
     single = Graph(lanes, operation, 1)
     alone_ns = single.extent_ns()
-    took, launches = [], []
-    for _ in range(_WAITED):
+    launches = []
+    for _ in range(_LAUNCHES):
         start = time.perf_counter_ns()
         single.launch()
-        launched = time.perf_counter_ns()
+        launches.append(float(time.perf_counter_ns() - start))
         single.lane.stream.synchronize()
-        took.append(float(time.perf_counter_ns() - start))
-        launches.append(float(launched - start))
     nodes = _nodes(single)
     single.destroy()
     extents = []
@@ -235,25 +217,21 @@ def graph_reading(lanes: Sequence[Lane], operation: Operation, nbytes: int) -> R
     return {
         "graph_ns": (extents[1] - extents[0]) / (lengths[1] - lengths[0]),
         "graph_alone_ns": alone_ns,
-        "graph_waited_ns": median(took[1:]),
         "graph_call_ns": median(launches[1:]),
         **nodes,
     }
 
 
 def _nodes(graph: Graph) -> Reading:
-    """Return the nodes of a graph of one operation. A collective's kernel has a block for each channel."""
+    """Return blocks and threads of the kernels of a graph of one operation. A collective's kernel has a block for each channel."""
     try:
         nodes = graph_nodes(graph.captured)
     except Exception as error:  # noqa: BLE001 — The times are worth having without.
         return {"nodes": repr(error)}
     kernels = [node for node in nodes if node.kind is NodeKind.KERNEL]
     return {
-        "nodes": [node.kind.value for node in nodes],
-        "kernels": sorted({node.symbol or node.name for node in kernels}),
         "blocks": [node.grid[0] for node in kernels],
         "threads": [node.block[0] for node in kernels],
-        "shared_bytes": [node.shared_bytes for node in kernels],
     }
 
 
@@ -262,7 +240,6 @@ def operation_readings(lanes: Sequence[Lane], operation: Operation, nbytes: int)
     found: Reading = {"nbytes": nbytes}
     for name, reading in (
         ("stream", partial(stream_reading, lanes, operation, long_count(nbytes))),
-        ("waited", partial(waited_reading, lanes, operation)),
         ("graph", partial(graph_reading, lanes, operation, nbytes)),
     ):
         try:

@@ -18,7 +18,6 @@ import numpy as np
 
 from streamscope.calibrating.link_probes import (
     ITEM_BYTES,
-    LONG,
     ROUNDS,
     SHORT,
     Lane,
@@ -32,7 +31,8 @@ from streamscope.calibrating.link_probes import (
     stream_reading,
     synchronize,
 )
-from streamscope.devices.link_model import COLLECTIVES
+from streamscope.devices.cuda.gpus import BY_ADDRESS
+from streamscope.devices.link_model import COLLECTIVES, NEIGHBOURS
 from streamscope.kernels.library.libraries import libraries
 from streamscope.trace.info import library_versions
 
@@ -44,12 +44,9 @@ HELD_OUT = tuple(3 * size for size in SIZES[:-1])
 """Sizes that no table takes, so that it can be checked against them."""
 COPY_SIZES = SIZES[1:]
 NEIGHBOUR_SIZES = (1 << 20, 1 << 24, 1 << 26, 1 << 28)
-NEIGHBOURS = ("matmul", "elementwise")
 PRIORITIES = {"equal": (0, 0), "communication": (-5, 0), "compute": (0, -5)}
 """Priorities of the streams of communication and compute, as CUDA counts: the lowest number goes first."""
 
-_BY_ADDRESS = 4
-"""cudaMemcpyDefault."""
 _CHAIN_NS = 12e6
 """How long a chain of neighbours is to last."""
 _MATRIX = 4096
@@ -145,8 +142,8 @@ def more_sizes(gpus: int) -> Iterator[Reading]:
 
 
 def _copy(sent: Any, received: Any, nbytes: int, lane: Lane) -> Operation:
-    """Return a copy between GPUs by their addresses: `memcpyPeerAsync` cannot be captured."""
-    return partial(libraries().runtime.memcpyAsync, received.data.ptr, sent.data.ptr, nbytes, _BY_ADDRESS, lane.stream.ptr)
+    """Return a copy between GPUs by their addresses."""
+    return partial(libraries().runtime.memcpyAsync, received.data.ptr, sent.data.ptr, nbytes, BY_ADDRESS, lane.stream.ptr)
 
 
 def _let_access(lane: Lane, peer: Lane) -> None:
@@ -165,11 +162,8 @@ def peer_copies(gpus: int, *, access: bool) -> Iterator[Reading]:
     if access:
         _let_access(first, second)
         _let_access(second, first)
-    peer = libraries().runtime.memcpyPeerAsync
     for nbytes in COPY_SIZES:
         there, back = _copy(sent[0], received[1], nbytes, first), _copy(sent[1], received[0], nbytes, second)
-        pulled = _copy(sent[0], received[1], nbytes, second)
-        by_peer = partial(peer, received[1].data.ptr, second.gpu, sent[0].data.ptr, first.gpu, nbytes, first.stream.ptr)
 
         def both(there: Operation = there, back: Operation = back) -> None:
             there()
@@ -180,32 +174,7 @@ def peer_copies(gpus: int, *, access: bool) -> Iterator[Reading]:
         count, rounds = (SHORT, 1) if slow else (long_count(nbytes), ROUNDS)
         one = stream_reading([first], there, count, rounds) if slow else operation_readings([first], there, nbytes)
         yield one | {"nbytes": nbytes, "direction": "one"}
-        for direction, where, operation in (("both", lanes, both), ("pulled", [second], pulled), ("memcpyPeerAsync", [first], by_peer)):
-            yield stream_reading(where, operation, count, rounds) | {"nbytes": nbytes, "direction": direction}
-
-
-def staged_copies(gpus: int) -> Iterator[Reading]:
-    """Time copies through page-locked memory of the host: out of the first GPU, then into the second."""
-    runtime, cupy = libraries().runtime, libraries().cupy
-    lanes = [Lane(gpu) for gpu in range(min(gpus, 2))]
-    first, second = lanes
-    largest = COPY_SIZES[-2]
-    sent, received = first.array(largest // ITEM_BYTES), second.array(largest // ITEM_BYTES)
-    synchronize(lanes)
-    host = cupy.cuda.alloc_pinned_memory(largest)
-    for nbytes in COPY_SIZES[:-1]:
-        out = partial(runtime.memcpyAsync, host.ptr, sent.data.ptr, nbytes, 2, first.stream.ptr)
-        back = partial(runtime.memcpyAsync, received.data.ptr, host.ptr, nbytes, 1, second.stream.ptr)
-
-        def staged(out: Operation = out, back: Operation = back) -> None:
-            out()
-            second.wait(first.mark(timing=False))
-            back()
-            # The next one must not overwrite the host's memory while this one reads it.
-            first.wait(second.mark(timing=False))
-
-        count, rounds = (SHORT, 1) if nbytes > 1 << 24 else (LONG, ROUNDS)
-        yield stream_reading(lanes, staged, count, rounds) | {"nbytes": nbytes}
+        yield stream_reading(lanes, both, count, rounds) | {"nbytes": nbytes, "direction": "both"}
 
 
 _Chain = list[list[tuple[float, float]]]
@@ -349,7 +318,6 @@ STEPS: dict[str, Callable[[int], Iterator[Reading]]] = {
     "all_to_all": partial(collective, "all_to_all"),
     "send": partial(collective, "send"),
     "more_sizes": more_sizes,
-    "staged_copies": staged_copies,
 }
 """The steps, by name; those that matter most come first, should time run out."""
 

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from streamscope.devices.cost_model import Provenance
 from streamscope.devices.piecewise_linear import Points, checked_points, interpolate
 from streamscope.errors import DeviceError
+from streamscope.program.collective import CollectiveKind
+from streamscope.trace.collectives import bus_factor
 from streamscope.words import listed
 
 _BUILT_IN = Path(__file__).parent / "data"
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send")
+COLLECTIVES: tuple[str, ...] = get_args(CollectiveKind)
 LINKS = ("nvlink", "pcie", "host")
 """Ways between two GPUs: NVLink, PCIe from GPU to GPU, and through the host's memory."""
 NEIGHBOURS = ("matmul", "elementwise")
@@ -179,7 +181,7 @@ class LinkModel:
 
     def bus_gb_s(self, kind: str, nbytes: int, gpus: int) -> float:
         """Return a collective's bus bandwidth by NCCL's definition, in GB/s: the bytes over each link in its time."""
-        return nbytes * link_share(kind, gpus) / self.collective_ns(kind, nbytes, gpus)
+        return nbytes * bus_factor(kind, gpus) / self.collective_ns(kind, nbytes, gpus)
 
     def peer_copy_ns(self, nbytes: int, link: str = "nvlink") -> float:
         """Return how long a copy from one GPU to another takes, in ns.
@@ -275,13 +277,6 @@ class LinkModel:
         return max((one for one in self.collective_points if one <= gpus), default=min(self.collective_points))
 
 
-def link_share(kind: str, gpus: int) -> float:
-    """Return the bytes that a collective sends over each link, as a share of its size: NCCL's factor of the bus bandwidth."""
-    if kind == "all_reduce":
-        return 2 * (gpus - 1) / gpus
-    return 1.0 if kind in ("broadcast", "send") else (gpus - 1) / gpus
-
-
 def _steps(kind: str, gpus: int) -> int:
     """Return the steps of a ring, one after the other; an all-to-all and a send go straight to their peers."""
     if kind in ("all_to_all", "send"):
@@ -291,7 +286,7 @@ def _steps(kind: str, gpus: int) -> int:
 
 def _as_measured(kind: str, nbytes: int, gpus: int, measured: int) -> float:
     """Return the size that sends as many bytes over a link, over as many GPUs as were measured."""
-    return nbytes * link_share(kind, gpus) / link_share(kind, measured)
+    return nbytes * bus_factor(kind, gpus) / bus_factor(kind, measured)
 
 
 def _beside(table: Mapping[str, Mapping[str, Points]], neighbour: str, nbytes: int, priority: str) -> float:

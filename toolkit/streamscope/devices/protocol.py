@@ -60,7 +60,7 @@ class Event(Protocol):
         """Whether `Device.elapsed_ns` accepts it."""
 
     def synchronize(self) -> None:
-        """MemoryBlock the host until the latest record is done."""
+        """Block the host until the latest record is done."""
 
     def comes_within(self, timeout_s: float) -> bool:
         """Block the host until the latest record is done, so many seconds at most; tell whether it is."""
@@ -86,7 +86,7 @@ class Stream(Protocol):
         """Let the stream, not the host, wait for the event's latest record."""
 
     def synchronize(self) -> None:
-        """MemoryBlock the host until the stream is empty."""
+        """Block the host until the stream is empty."""
 
 
 class Graph(Protocol):
@@ -301,4 +301,4 @@ class Device(Protocol):
         """Return the time from one timed event's latest record to another's, in ns. Both must be done, and of one GPU."""
 
     def synchronize(self) -> None:
-        """MemoryBlock the host until all streams are empty."""
+        """Block the host until all streams are empty."""

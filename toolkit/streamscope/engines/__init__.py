@@ -14,22 +14,16 @@ def engine_names(names: Sequence[str] | str | None = None) -> tuple[str, ...]:
     if names is None:
         return tuple(ENGINES)
     hint = f"choose from {', '.join(ENGINES)}"
-    chosen = listed_names(names)
-    for name in chosen:
-        if name not in ENGINES:
-            raise EngineError(f"unknown engine {name!r}", hint=hint)
-    if not chosen:
-        raise EngineError("no engine was named", hint=hint)
-    return chosen
-
-
-def listed_names(names: Iterable[str] | str) -> tuple[str, ...]:
-    """Return the names in a sequence, or in one string with commas, each once, whether they are engines or not."""
-    hint = f"choose from {', '.join(ENGINES)}"
     if not isinstance(names, Iterable):
         raise EngineError(f"{shown(names)} names no engine", hint=hint)
     listed = names.split(",") if isinstance(names, str) else list(names)
     for name in listed:
         if not isinstance(name, str):
             raise EngineError(f"{shown(name)} is not the name of an engine", hint=hint)
-    return tuple(dict.fromkeys(name.strip() for name in listed if name.strip()))
+    chosen = tuple(dict.fromkeys(name.strip() for name in listed if name.strip()))
+    for name in chosen:
+        if name not in ENGINES:
+            raise EngineError(f"unknown engine {name!r}", hint=hint)
+    if not chosen:
+        raise EngineError("no engine was named", hint=hint)
+    return chosen

@@ -96,27 +96,18 @@ class Visit:
         np.maximum(mine, self.behind(other), out=mine)
 
 
-@dataclass(frozen=True, eq=False)
-class Waits:
-    """Event waits of one strand, with nothing between them, and the clock without them."""
-
-    base: _Clock
-    waited: tuple[tuple[int, _Clock], ...]
-    """For each wait, its index in the plan (as in `Plan.without_wait`) and the clock of the record that it waits for."""
-
-
 @dataclass
 class Walk:
     """Reads a plan in the order of issue, several runs in a row."""
 
     plan: Plan
     _clocks: npt.NDArray[np.int64] = field(init=False)
-    _pending: dict[int, list[tuple[int, _Clock]]] = field(default_factory=lambda: defaultdict(list))
+    _pending: dict[int, list[_Clock]] = field(default_factory=lambda: defaultdict(list))
+    """Records that a strand waits for before its next item."""
     _events: dict[int, _Clock] = field(default_factory=dict)
     _items: list[Item] = field(default_factory=list)
     _run: int = 0
     _next_item: int = 0
-    _next_wait: int = 0
     _parts: list[Visit] = field(default_factory=list)
     """The parts of a collective that are visited so far."""
 
@@ -127,10 +118,10 @@ class Walk:
         self._clocks = np.zeros((len(self._counts), len(self._counts)), np.int64)
         self._captured = {index: not capture_breaks(step.steps) for index, step in enumerate(self.plan.steps) if isinstance(step, Replay)}
 
-    def runs(self, number: int) -> Iterator[Visit | Waits]:
-        """Yield every item, and every group of waits just before the item or the record that it is for, of some runs in a row."""
+    def runs(self, number: int) -> Iterator[Visit]:
+        """Yield every item of some runs in a row."""
         for self._run in range(number):
-            self._next_item = self._next_wait = 0
+            self._next_item = 0
             for index, step in enumerate(self.plan.steps):
                 if not isinstance(step, Replay):
                     yield from self._step(step)
@@ -140,27 +131,27 @@ class Walk:
                     for inner in step.steps:
                         yield from self._step(inner)
 
-    def _step(self, step: Step) -> Iterator[Visit | Waits]:
+    def _step(self, step: Step) -> Iterator[Visit]:
         match step:
             case WaitEvent(event, lane):
                 self._wait(event, lane, self._events)
             case HostWait(event):
                 self._wait(event, self._host, self._events)
             case Issue(launch, lane):
-                yield from self._ready(lane)
+                self._ready(lane)
                 yield from self._item(launch, lane, lane, None, None)
             case CallHost(call):
-                yield from self._ready(self._host)
+                self._ready(self._host)
                 yield from self._item(call, None, self._host, None, None)
             case RecordEvent(event, lane):
-                yield from self._ready(lane)
+                self._ready(lane)
                 self._events[event] = self._clocks[lane].copy()
             case Synchronize(lane):
-                yield from self._ready(lane)
+                self._ready(lane)
                 _merge(self._clocks[self._host], self._clocks[lane])
 
-    def _replay(self, replay: Replay, graph: int) -> Iterator[Visit | Waits]:
-        yield from self._ready(0)
+    def _replay(self, replay: Replay, graph: int) -> Iterator[Visit]:
+        self._ready(0)
         # Where the graph begins is an item of lane 0. A lane that knows it has forked.
         self._done(0)
         inside = self._clocks[self._lanes : 2 * self._lanes]
@@ -172,33 +163,30 @@ class Walk:
                 case WaitEvent(event, lane):
                     self._wait(event, self._lanes + lane, events)
                 case RecordEvent(event, lane):
-                    yield from self._settle(self._lanes + lane)
+                    self._settle(self._lanes + lane)
                     events[event] = inside[lane].copy()
                 case Issue(launch, lane):
-                    yield from self._settle(self._lanes + lane)
+                    self._settle(self._lanes + lane)
                     yield from self._item(launch, lane, self._lanes + lane, graph, region)
         for lane in range(self._lanes):
-            yield from self._settle(self._lanes + lane)
+            self._settle(self._lanes + lane)
         self._clocks[0] = inside[0]
         region.end = inside[0].copy()
 
     def _wait(self, event: int, strand: int, events: dict[int, _Clock]) -> None:
         # An event without a record, as all events of the run before the first one are, is not a wait.
         if event in events:
-            self._pending[strand].append((self._next_wait, events[event]))
-        self._next_wait += 1
+            self._pending[strand].append(events[event])
 
-    def _ready(self, strand: int) -> Iterator[Waits]:
+    def _ready(self, strand: int) -> None:
         """Apply the pending waits of the host, and then of a strand."""
-        yield from self._settle(self._host)
+        self._settle(self._host)
         _merge(self._clocks[strand], self._clocks[self._host])
-        yield from self._settle(strand)
+        self._settle(strand)
 
-    def _settle(self, strand: int) -> Iterator[Waits]:
-        if waits := self._pending.pop(strand, None):
-            yield Waits(self._clocks[strand].copy(), tuple(waits))
-            for _, clock in waits:
-                _merge(self._clocks[strand], clock)
+    def _settle(self, strand: int) -> None:
+        for clock in self._pending.pop(strand, ()):
+            _merge(self._clocks[strand], clock)
 
     def _item(self, work: Work, lane: int | None, strand: int, graph: int | None, region: GraphReplay | None) -> Iterator[Visit]:
         if self._next_item == len(self._items):
@@ -234,11 +222,6 @@ class Walk:
 
 def _part(visit: Visit) -> int:
     return key_of(visit.item.work)[1]
-
-
-def covers(clock: _Clock, other: _Clock) -> bool:
-    """Tell whether one clock knows all that another knows."""
-    return bool((clock >= other).all())
 
 
 def _merge(clock: _Clock, other: _Clock) -> None:

@@ -53,7 +53,7 @@ def check_orders(plan: Plan) -> None:
 def _check_guest(plan: Plan) -> None:
     """Refuse a plan that leaves work out or repeats it, issues it against the program's order, or leaves a race."""
     known = {key_of(work): work for operation in plan.program.operations for work in operation.works}
-    issued = [visit.item.work for visit in Walk(plan).runs(1) if isinstance(visit, Visit)]
+    issued = [visit.item.work for visit in Walk(plan).runs(1)]
     times = Counter(map(key_of, issued))
     why = ""
     if odd := next((work for work in (*known.values(), *issued) if times[key_of(work)] != 1 or key_of(work) not in known), None):
@@ -158,13 +158,11 @@ def races(plan: Plan) -> list[Race]:
     """Return the fewest races that explain all the others.
 
     Each is taken as mended (a wait from the later item for the earlier one) before the plan is read on, so conflicts that it would order
-    besides is not reported.
+    besides are not reported.
     """
     touched: dict[int, _Touched] = defaultdict(_Touched)
     found: dict[Race, None] = {}
     for visit in Walk(plan).runs(_RACE_RUNS):
-        if not isinstance(visit, Visit):
-            continue
         for other in _latest_conflicts(visit, touched):
             # The latest first: to wait for it may be to wait for those before it.
             if not visit.after(other):

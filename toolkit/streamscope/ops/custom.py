@@ -218,7 +218,6 @@ class _Declared:
             capturable=not why_not,
             why_not=why_not,
             library=True,
-            declared=True,
             stateful=self._says("stateful", attributes, declared=self.stateful),
         )
 

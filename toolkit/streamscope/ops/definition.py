@@ -44,8 +44,6 @@ class Definition:
     """Part of the expression that NumPy does not know: without a reference, the operator runs on CUDA only."""
     vouched: bool = False
     """The reference is the user's word, not the same expression in NumPy."""
-    declared: bool = False
-    """Operands that the expression does not name are there on the user's word."""
     keep_whole: bool = False
     """Operands that are whole numbers stay whole beside floating-point ones."""
     example: str = ""

@@ -167,7 +167,6 @@ class Elementwise:
             ElementwiseCall(signature, numbers),
             unknown=self.definition.unknown,
             vouched=self.definition.vouched,
-            declared=self.definition.declared,
         )
 
     def _reference(self, signature: Signature, numbers: Mapping[str, np.generic], *, accumulate: bool) -> Any:

@@ -95,7 +95,6 @@ def elementwise(
         like=like or (np.add if len(named) > 1 else np.positive),
         reference=reference,
         vouched=reference is not None,
-        declared=not {*named} <= {*names_in(expression)},
         unknown="" if reference is not None else _unknown(expression),
         keep_whole=any(token.text in OF_WHOLE for text in (expression, *written.values()) for token in tokens(text)),
         gradient=None if gradient is None else tuple(_with_dy(result, written.get(operand)) for operand in named),

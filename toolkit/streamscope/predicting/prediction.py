@@ -53,7 +53,7 @@ class Prediction(Trace):
     Attributes
     ----------
     spans, info, origins, blocks, collectives, peers
-        As of any trace; there are no blocks, collectives or copies between GPUs.
+        As of any trace; there are no blocks.
     scenario : Scenario
         Its tasks and changes.
 

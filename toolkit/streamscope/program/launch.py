@@ -175,8 +175,6 @@ class Launch(_WithFunctions):
     """The unknown part of its expression, where NumPy has no meaning for it and it has no reference."""
     vouched: bool = False
     """The reference is the user's word for what a line of CUDA computes."""
-    declared: bool = False
-    """Its reads are the user's declaration; ours read only their operands."""
     stateful: bool = False
     """Its results depend on state that it keeps from call to call, besides the variables."""
     exact: bool = False

@@ -20,9 +20,6 @@ from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_NS, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
 from streamscope.words import shortened
 
-_LaunchKey = tuple[int, int]
-"""An operation and which of its launches."""
-
 
 def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
     """Return where the operations of a plan's program come from, its event waits, and the order that dependencies need.

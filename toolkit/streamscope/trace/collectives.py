@@ -25,6 +25,17 @@ KINDS = (
     "barrier",
 )  # fmt: skip
 """Kinds of collectives that a trace names; ``""`` is one of another kind, or of an unknown one."""
+_SHARES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "gather": 1, "scatter": 1}
+"""Of these kinds, how many times each GPU sends its data to all others."""
+_WHOLE = frozenset({"broadcast", "reduce", "send", "recv", "send_recv"})
+"""Of these, the whole of it passes each link once."""
+
+
+def bus_factor(kind: str, ranks: int) -> float:
+    """Return how much of a collective's size each link carries, by the definitions of nccl-tests; 0 of a kind that moves no data."""
+    if kind in _SHARES:
+        return _SHARES[kind] * (ranks - 1) / ranks
+    return 1.0 if kind in _WHOLE else 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,7 @@ from streamscope.devices.cuda.graph_nodes import node_count
 from streamscope.devices.cuda.memory import CudaBlock, CudaBuffer, allocate_block, buffer_on
 from streamscope.devices.cuda.stamps import StampMemory
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream, EventOfHost, StreamOfHost
-from streamscope.devices.link_model import LinkModel
-from streamscope.devices.measured_models import model_of
+from streamscope.devices.measured_models import links_of, model_of
 from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import Alive, when_gone
@@ -88,8 +87,9 @@ class CudaDevice:
         self._loading: dict[tuple[str, int], threading.Lock] = {}
         self._gates = gate_word(self)
         self._of_thread = threading.local()
-        self._model = model_of(self.properties["name"].decode())
-        self.tuned = tuned_variants(self.properties["name"].decode())
+        name = self.properties["name"].decode()
+        self._model, self._link_model = model_of(name), links_of(self.gpus, name)
+        self.tuned = tuned_variants(name)
 
     def _leave_behind(self) -> None:
         """Refuse engines: this is a forked child (see `forks`)."""
@@ -145,9 +145,9 @@ class CudaDevice:
     def estimate_ns(self, launch: Launch) -> float:
         """Return about how long a launch runs, by this GPU's cost model or, where none was measured, the H200's."""
         if launch.collective is not None:
-            return LinkModel.load().collective_ns(launch.collective.kind, launch.collective.nbytes, len(launch.collective.gpus))
+            return self._link_model.collective_ns(launch.collective.kind, launch.collective.nbytes, len(launch.collective.gpus))
         if launch.kind is LaunchKind.COPY_PEER:
-            return LinkModel.load().peer_copy_ns(launch.cost.bytes, self.link(launch.gpu, launch.to_gpu))
+            return self._link_model.peer_copy_ns(launch.cost.bytes, self.link(launch.gpu, launch.to_gpu))
         return self._model.estimate_ns(launch)
 
     @property
@@ -160,8 +160,8 @@ class CudaDevice:
         return self._links[source, target]
 
     def channels(self, collective: Collective) -> int:
-        """Return how many multiprocessors of each GPU NCCL's kernel holds, as measured on hosts with H100."""
-        return LinkModel.load().channels(collective.kind, collective.nbytes, len(collective.gpus))
+        """Return how many multiprocessors of each GPU NCCL's kernel holds, as measured here or, without that, on hosts with H100."""
+        return self._link_model.channels(collective.kind, collective.nbytes, len(collective.gpus))
 
     def use(self) -> None:
         """Make this device the calling thread's; of several GPUs the first."""

@@ -28,14 +28,11 @@ from streamscope.interrupts import deferred
 from streamscope.program.collective import Collective
 from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
 from streamscope.program.operation import Program
+from streamscope.program.tracer import MOST_GPUS
 from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import a_kind, counted
-
-MOST_GPUS = 8
-_CHANNEL_THREADS = 544.0
-"""Threads of a channel's block."""
 
 
 class SimulatedDevice:
@@ -126,7 +123,7 @@ class SimulatedDevice:
         if launch.collective is not None:
             collective = launch.collective
             channels = self.channels(collective)
-            held = Residency(float(channels), channels * _CHANNEL_THREADS, whole=False)
+            held = Residency(float(channels), float(channels * self.links.channel_threads), whole=False)
             modelled_ns = self.links.collective_ns(collective.kind, collective.nbytes, len(collective.gpus))
             return ((self._prices.pieces(launch)[0].alone_ns if self._measured else modelled_ns, held),)
         if launch.kind is LaunchKind.COPY_PEER and not self._measured:
@@ -385,7 +382,7 @@ class SimulatedDevice:
         return last.time_ns() - first.time_ns()
 
     def synchronize(self) -> None:
-        """MemoryBlock the host until all streams are empty."""
+        """Block the host until all streams are empty."""
         with self.lock:
             streams = list(self._streams)
         self._core.synchronize([stream.last for stream in streams], "synchronizing the device", streams)

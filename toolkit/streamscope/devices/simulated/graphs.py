@@ -176,7 +176,7 @@ class SimulatedGraph:
     """An instantiated graph; `streamscope.devices.protocol.Graph`."""
 
     lost = False
-    """Whether it cannot be launched any more: never, since nothing aborts collectives here."""
+    """Whether it cannot be launched any more: never, since an abort ends only collectives that are under way."""
 
     def __init__(self, core: Core, nodes: Sequence[Node], refused: str = "", over_gpus: OverGpus = _ON_ONE) -> None:
         self.core = core
