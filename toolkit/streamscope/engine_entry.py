@@ -79,7 +79,6 @@ ENGINES: Door[EngineEntry] = Door(
         "graph-dual": "streamscope.engines.graph_dual:GRAPH_DUAL",
     },
     EngineEntry,
-    reserved=("auto",),
 )
 """All engines by name: ours from the simplest on, then those of other packages."""
 DEFAULT_ENGINE = "async"

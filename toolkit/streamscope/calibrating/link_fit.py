@@ -14,8 +14,8 @@ from streamscope.devices.link_model import COLLECTIVES, NEIGHBOURS, PRIORITIES, 
 from streamscope.devices.measured_models import host_name, model_of
 from streamscope.errors import DeviceError
 
-_SHORT_BYTES, _LONG_BYTES = 1 << 16, 1 << 24
-"""Up to so many bytes, and from so many: where calls are timed, and where two directions are compared."""
+_SHORT_BYTES = 1 << 16
+"""Calls of up to so many bytes are timed."""
 
 _RING = ("all_reduce", "all_gather", "reduce_scatter")
 
@@ -45,8 +45,7 @@ def fitted_links(found: Mapping[str, Any]) -> LinkModel:
         "channel_threads": max(max(each["threads"]) for each in steps["all_reduce"]),
         "hop_ns": _hop_ns(steps, gpus),
         "call_points": _calls(steps, gpus),
-        "peer_call_ns": _whole(_short_call_ns(_one_way(steps["peer_copies"]))),
-        **_copies(steps, costs),
+        "peer_points": _copies(steps, costs),
         **_graphs(steps),
         **_neighbours(steps["neighbours"]),
     }
@@ -101,42 +100,25 @@ _GRAPHS = "measured on 2 and 4 H100 by launches of graphs of 12 to 376 nodes, be
 
 def _calls(steps: _Steps, gpus: int) -> _Points:
     """Return the host's time of a grouped call, taken as proportional to the GPUs."""
-    each_ns = _short_call_ns(each for kind in COLLECTIVES for each in steps[kind]) / gpus
+    short = [each["call_ns"] for kind in COLLECTIVES for each in steps[kind] if each["nbytes"] <= _SHORT_BYTES]
+    each_ns = float(median(short)) / gpus
     return [(1.0, _whole(each_ns)), (float(gpus), _whole(gpus * each_ns))]
-
-
-def _short_call_ns(readings: Iterable[_Reading]) -> float:
-    return float(median(each["call_ns"] for each in readings if each["nbytes"] <= _SHORT_BYTES))
 
 
 def _one_way(readings: Iterable[_Reading]) -> list[_Reading]:
     return [each for each in readings if each["direction"] == "one"]
 
 
-def _copies(steps: _Steps, costs: CostModel) -> dict[str, Any]:
+def _copies(steps: _Steps, costs: CostModel) -> dict[str, _Points]:
     """Return the copies of each link. Those over PCIe, which a host with NVLink does not make, are priced as the bus to the host."""
     direct, through = (_durations(_one_way(steps[step]), costs) for step in ("peer_copies", "host_copies"))
     start_ns = direct[0][1]
     pcie = [(nbytes, _whole(start_ns + nbytes / costs.bus_out_gb_s)) for nbytes, _ in direct]
-    return {
-        "peer_points": {"nvlink": direct, "pcie": pcie, "host": through},
-        "both_share": {
-            "nvlink": _both_share(steps["peer_copies"]),
-            "pcie": costs.bus_both_share,
-            "host": _both_share(steps["host_copies"]),
-        },
-    }
-
-
-def _both_share(readings: Iterable[_Reading]) -> float:
-    """Return how fast copies are while others go the other way, as a share of their speed alone."""
-    times = {(each["direction"], each["nbytes"]): max(each["stream_ns"]) for each in readings}
-    shares = [times["one", size] / ns for (way, size), ns in times.items() if way == "both" and size >= _LONG_BYTES]
-    return float(round(median(shares), 3))
+    return {"nvlink": direct, "pcie": pcie, "host": through}
 
 
 def _neighbours(readings: Iterable[_Reading]) -> dict[str, Any]:
-    """Return the speeds of all-reduces and kernels beside each other by priority, and of kernels beside copies."""
+    """Return the speeds of all-reduces and kernels beside each other by priority."""
     rows = [(each["kind"], each["priority"], each["neighbour"], float(each["nbytes"]), each) for each in readings]
 
     def speeds(side: str, priority: str, neighbour: str) -> _Points:
@@ -146,12 +128,7 @@ def _neighbours(readings: Iterable[_Reading]) -> dict[str, Any]:
     def table(side: str) -> dict[str, dict[str, _Points]]:
         return {priority: {neighbour: speeds(side, priority, neighbour) for neighbour in NEIGHBOURS} for priority in PRIORITIES}
 
-    copies = {neighbour: speed_beside(each, "compute") for kind, _, neighbour, _, each in rows if kind == "peer_copy"}
-    return {
-        "kernel_speed": table("compute"),
-        "collective_speed": table("communication"),
-        "copy_kernel_speed": {neighbour: round(share, 3) for neighbour, share in copies.items() if share is not None},
-    }
+    return {"kernel_speed": table("compute"), "collective_speed": table("communication")}
 
 
 def speed_beside(reading: _Reading, side: str) -> float | None:
@@ -179,16 +156,13 @@ def _how(gpus: int, costs: CostModel) -> dict[str, str]:
         "channel_threads": "measured: the largest block of such a kernel of an all-reduce",
         "hop_ns": "measured: by how much all-reduces of up to 4 KiB take longer than all-gathers and reduce-scatters, median",
         "peer_points": f"{stream}; nvlink: with peer access; host: without it; pcie: not measured, the bus of {costs.provenance.device}",
-        "both_share": "measured: copies of 16 MiB and more in both directions at once, median; pcie: not measured",
         "call_points": f"measured: groups of up to 64 KiB over {gpus} GPUs, median; assumed as proportional to the GPUs",
-        "peer_call_ns": "measured: copies of up to 64 KiB, median",
         "graph_call_ns": "measured: graphs of one collective of up to 64 KiB, median",
         "graph_join_ns": "measured: by how much such a graph takes longer than each further collective in it, by events on the first GPU",
         "graph_gpu_ns": _GRAPHS,
         "graph_part_ns": _GRAPHS,
         "kernel_speed": f"{beside}; a 4096 x 4096 float16 product, an addition of 67 million float32",
         "collective_speed": beside,
-        "copy_kernel_speed": f"{beside}; copies of 64 MiB",
     }
 
 

@@ -154,27 +154,21 @@ def _let_access(lane: Lane, peer: Lane) -> None:
 
 
 def peer_copies(gpus: int, *, access: bool) -> Iterator[Reading]:
-    """Time copies between the first two GPUs, in one direction and in both, with peer access or without it."""
+    """Time copies from the first GPU to the second, with peer access or without it."""
     lanes = [Lane(gpu) for gpu in range(min(gpus, 2))]
     first, second = lanes
-    sent, received = ([lane.array(COPY_SIZES[-1] // ITEM_BYTES) for lane in lanes] for _ in range(2))
+    sent, received = (lane.array(COPY_SIZES[-1] // ITEM_BYTES) for lane in lanes)
     synchronize(lanes)
     if access:
         _let_access(first, second)
         _let_access(second, first)
     for nbytes in COPY_SIZES:
-        there, back = _copy(sent[0], received[1], nbytes, first), _copy(sent[1], received[0], nbytes, second)
-
-        def both(there: Operation = there, back: Operation = back) -> None:
-            there()
-            back()
-
+        copy = _copy(sent, received, nbytes, first)
         # Through the host, a copy of 1 GiB takes a tenth of a second.
         slow = not access and nbytes > 1 << 26
         count, rounds = (SHORT, 1) if slow else (long_count(nbytes), ROUNDS)
-        one = stream_reading([first], there, count, rounds) if slow else operation_readings([first], there, nbytes)
+        one = stream_reading([first], copy, count, rounds) if slow else operation_readings([first], copy, nbytes)
         yield one | {"nbytes": nbytes, "direction": "one"}
-        yield stream_reading(lanes, both, count, rounds) | {"nbytes": nbytes, "direction": "both"}
 
 
 _Chain = list[list[tuple[float, float]]]
@@ -271,7 +265,7 @@ def _addition(lane: Lane) -> Operation:
 
 
 def neighbours(gpus: int) -> Iterator[Reading]:
-    """Time an all-reduce, an all-gather and a copy beside kernels, with streams of several priorities."""
+    """Time an all-reduce and an all-gather beside kernels, with streams of several priorities."""
     cupy = libraries().cupy
     lanes = [Lane(gpu) for gpu in range(gpus)]
     collectives = Collectives(lanes, NEIGHBOUR_SIZES[-1])
@@ -287,23 +281,6 @@ def neighbours(gpus: int) -> Iterator[Reading]:
             for neighbour in NEIGHBOURS:
                 what = {"kind": kind, "nbytes": nbytes, "neighbour": neighbour, "priority": name}
                 yield what | pair.reading(collectives.operation(kind, nbytes), neighbour)
-    yield from _copies_beside(pair, collectives)
-
-
-def _copies_beside(pair: Neighbours, collectives: Collectives) -> Iterator[Reading]:
-    """Time copies in both directions beside kernels. They come last: NCCL should not find the error that access was enabled twice."""
-    lanes, nbytes = pair.communication[:2], 1 << 26
-    _let_access(*lanes)
-    _let_access(*lanes[::-1])
-    sent, received = collectives.sent, collectives.received
-    copies = [_copy(sent[one], received[1 - one], nbytes, lanes[one]) for one in range(2)]
-
-    def both() -> None:
-        for copy in copies:
-            copy()
-
-    for neighbour in NEIGHBOURS:
-        yield {"kind": "peer_copy", "nbytes": nbytes, "neighbour": neighbour, "priority": "compute"} | pair.reading(both, neighbour)
 
 
 STEPS: dict[str, Callable[[int], Iterator[Reading]]] = {

@@ -24,7 +24,7 @@ def calibrate(
     """Measure the costs of calls, kernels, copies and graphs on this GPU, and keep them.
 
     The event recorder takes the duration of its reference kernel from it, and the simulated device all of its times. It needs CUPTI.
-    With --gpus, it measures the links between GPUs and the collectives over them, for the simulated host: within two minutes, with NCCL.
+    With --gpus, it measures the links between GPUs and the collectives over them, which plans for them go by: in two minutes, with NCCL.
     """
     if file is not None:
         writable_file(file)

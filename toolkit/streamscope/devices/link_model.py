@@ -45,12 +45,8 @@ class LinkModel:
         What each further step of a ring adds, beside its bytes.
     peer_points : mapping of str to pairs (bytes, ns)
         Durations of copies from one GPU to another, by link.
-    both_share : mapping of str to float
-        Speed of a copy while another one goes in the other direction, as a share of its speed alone, by link.
     call_points : pairs (GPUs, ns)
         Host: a collective over so many GPUs, put on all their streams in one group.
-    peer_call_ns : float
-        Host: a copy between GPUs.
     graph_call_ns, graph_join_ns : float
         A graph over several GPUs, which begins and ends on one of them. Host: launching it. GPUs: its time beyond that of its nodes,
         if it waits for work before it on its stream. On idle GPUs, the launch takes as long and hides half of that.
@@ -60,8 +56,6 @@ class LinkModel:
         Speed of kernels beside all-reduces of so many bytes, and of the all-reduces beside the kernels, as shares of their speeds alone.
         By the priorities of their streams, and by kind of kernel: a matrix product or an element-wise one. Waiting for multiprocessors
         is in it: at equal priority, an all-reduce waits for the last blocks of a kernel that fills the chip.
-    copy_kernel_speed : mapping of str to float
-        Speed of kernels beside copies between GPUs in both directions, by kind of kernel. The copies keep theirs.
     provenance : Provenance
     speed : float
         Speed of the links, as a multiple of the measured one; see `with_link_speed`.
@@ -86,16 +80,13 @@ class LinkModel:
     channel_threads: int
     hop_ns: float
     peer_points: Mapping[str, Points]
-    both_share: Mapping[str, float]
     call_points: Points
-    peer_call_ns: float
     graph_call_ns: float
     graph_join_ns: float
     graph_gpu_ns: float
     graph_part_ns: float
     kernel_speed: Mapping[str, Mapping[str, Points]]
     collective_speed: Mapping[str, Mapping[str, Points]]
-    copy_kernel_speed: Mapping[str, float]
     provenance: Provenance
     speed: float = 1.0
 
@@ -111,13 +102,8 @@ class LinkModel:
             tables = {first: _checked_curves(name, table, NEIGHBOURS) for first, table in getattr(self, name).items()}
             object.__setattr__(self, name, tables)
         object.__setattr__(self, "call_points", checked_points("link model: call_points", self.call_points))
-        positive = ("channel_threads", "hop_ns", "peer_call_ns", "graph_call_ns", "graph_join_ns", "graph_gpu_ns", "graph_part_ns", "speed")
-        for name in positive:
+        for name in ("channel_threads", "hop_ns", "graph_call_ns", "graph_join_ns", "graph_gpu_ns", "graph_part_ns", "speed"):
             _check_positive(name, getattr(self, name))
-        for name, keys in (("both_share", LINKS), ("copy_kernel_speed", NEIGHBOURS)):
-            _check_keys(name, getattr(self, name), keys)
-            for key, share in getattr(self, name).items():
-                _check_positive(f"{name} of {key}", share)
 
     @classmethod
     def load(cls, source: str | Path = "h100") -> LinkModel:
