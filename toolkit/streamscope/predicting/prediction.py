@@ -26,7 +26,7 @@ from streamscope.predicting.simulating import simulated
 from streamscope.predicting.tasks import SEVERAL, check_foreign, is_foreign, notes_of_foreign, tasks_of_foreign, tasks_of_program
 from streamscope.trace.file_checks import MOST_NS
 from streamscope.trace.info import DeviceInfo
-from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
+from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, percent, time_text
 
@@ -442,12 +442,15 @@ def _from_table(source: Trace) -> bool:
     return source.info.recorder == "spans" and not source.info.device.simulated
 
 
-def _beside_neighbours(source: Trace) -> str:
-    """Say that kernels ran beside each other in the source, where their durations are those beside neighbours."""
-    spans = source.spans.of_kind(DEVICE_KINDS)
+def _ran_beside(spans: SpanTable) -> int:
+    """Count the spans that began before one that was earlier had ended, as measured."""
     measured = spans.select(spans.basis == Basis.MEASURED)
-    if len(measured) < 2:
-        return ""
     ended_ns = np.maximum.accumulate(measured.end_ns)
-    count = int((measured.start_ns[1:] < ended_ns[:-1]).sum())
+    return int((measured.start_ns[1:] < ended_ns[:-1]).sum())
+
+
+def _beside_neighbours(source: Trace) -> str:
+    """Say that kernels of a GPU ran beside each other in the source, where their durations are those beside neighbours."""
+    each = [source.of_gpu(gpu) for gpu in source.gpus] if len(source.gpus) > 1 else [source]
+    count = sum(_ran_beside(trace.spans.of_kind(DEVICE_KINDS)) for trace in each)
     return f"{counted(count, 'kernel')} ran beside others in the trace, so their durations alone may be shorter" if count else ""
