@@ -29,7 +29,7 @@ from streamscope.engines import engine_names
 from streamscope.recording.events import ALONE_ERROR, BESIDE_ERROR
 from streamscope.recording.stamps import STAMPED_ERROR, stamp_excess_ns, stamping_ns
 from streamscope.words import format_us
-from streamscope.workloads import WORKLOADS
+from streamscope.workloads import ON_ONE_GPU
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("accuracy.md", "metrics.md", "performance.md", "record.md")
@@ -279,7 +279,8 @@ def formula_ns(what: str, engine: str, blocks: int) -> float:
 def simulated_times() -> str:
     """Return how much faster than async engines look on the simulated device and on a GPU."""
     rows = []
-    for name, workload in WORKLOADS.items():
+    for workload in ON_ONE_GPU:
+        name = workload.name
         function, specs = workload.outline()
         simulated = Preview(function.trace(*specs)).comparison(engine_names()).metrics
         real = recording(name).metrics
@@ -364,7 +365,7 @@ def link_neighbours() -> str:
 def engines() -> str:
     """Return the makespans of each workload."""
     rows = []
-    recordings = {name: recording(name) for name in WORKLOADS}
+    recordings = {each.name: recording(each.name) for each in ON_ONE_GPU}
     for name, runs in recordings.items():
         metrics = runs.metrics
         winners = fastest(metrics)
