@@ -1,4 +1,4 @@
-"""Graphs over several GPUs whose collectives were aborted are captured again by the next run."""
+"""Programs whose collectives were aborted: graphs are captured again by the next run, and results are not given out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engine_entry import ENGINES
+from streamscope.errors import DeviceError
 
 X = np.arange(4.0)
 
@@ -37,3 +39,17 @@ def test_the_next_run_captures_again(engine):
         np.testing.assert_array_equal(result, 4 * X + 1)
     prepared.run()
     assert [bound.graph for _, bound in prepared._replays()] == again
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_whose_collectives_were_aborted_has_no_results(engine):
+    device = SimulatedDevice(gpus=2)
+    prepared = ss.prepare(ss.program(two_gpus).trace(X, X), engine=engine, device=device)
+    prepared.load([X, X])
+    prepared.run()
+    device.abort_collectives()
+    with pytest.raises(DeviceError, match=r"collectives were aborted, so 'two_gpus' has no results"):
+        prepared.outputs()
+    prepared.load([X, X])
+    prepared.run()
+    np.testing.assert_array_equal(prepared.outputs()[0], 4 * X + 1)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.analysis import collective_times, span_ns, waited_for_ns
-from streamscope.analysis.collectives import bus_times
+from streamscope.analysis import CollectiveTimes, collective_times, span_ns
+from streamscope.analysis.collectives import bus_times, times_of_gpu
 from streamscope.arrays import IntArray
 from streamscope.trace import Trace
 from streamscope.words import binary_size, counted, percent, time_text
@@ -51,7 +51,7 @@ def gpu_words(trace: Trace, activities: Sequence[GpuActivity]) -> tuple[GpuWords
     if len(trace.gpus) < 2:
         return (GpuWords(trace.gpus[0] if trace.gpus else 0),)
     run_ns, times = max(1, span_ns(trace.spans)), collective_times(trace)
-    slowest = _slowest(trace, activities, run_ns)
+    slowest = _slowest(trace, activities, run_ns, times)
     found = []
     for gpu, activity in zip(trace.gpus, activities, strict=True):
         # These are `gpu_busy_ns`, `exposed_communication_ns` and `hidden_communication_ns`: their unions are worked out already.
@@ -95,11 +95,10 @@ def slowest_words(words: Sequence[GpuWords]) -> str:
     return next((f"GPU {each.gpu} is the {each.slowest}" for each in words if each.slowest), "")
 
 
-def _slowest(trace: Trace, activities: Sequence[GpuActivity], run_ns: int) -> dict[int, str]:
+def _slowest(trace: Trace, activities: Sequence[GpuActivity], run_ns: int, times: CollectiveTimes) -> dict[int, str]:
     """Return the slowest GPU and why it is: the one that others wait for in collectives; without collectives, the longest busy."""
-    times = collective_times(trace)
     if times.known.any():
-        waited_ns = np.array([waited_for_ns(trace, gpu) or 0 for gpu in trace.gpus])
+        waited_ns = np.array([times_of_gpu(trace, gpu, times)[2] or 0 for gpu in trace.gpus])
         place = int(waited_ns.argmax())
         each_ns = waited_ns[place] / (len(waited_ns) - 1)
         if each_ns < WORTH_MARKING * run_ns or 2 * waited_ns[place] < waited_ns.sum():

@@ -34,7 +34,7 @@ from streamscope.engines.graph_dual import fastest
 from streamscope.engines.graphs import GraphCounts, GraphView, Segment, segments_of
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent, checked_streams, plan_for
 from streamscope.engines.race_check import check_orders
-from streamscope.errors import EngineError, ProgramError
+from streamscope.errors import DeviceError, EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
 from streamscope.program.aliasing import check_memory
@@ -81,6 +81,8 @@ class Prepared:
     _runs: int = 0
     _unfilled: set[int] = field(default_factory=set)
     _to_capture: bool = True
+    _aborts: int = 0
+    """How often the device had aborted collectives when the latest run began; counted for a program that has some."""
     _former: dict[int, Graph] = field(default_factory=dict)
     progress: InitVar[Progress | None] = None
 
@@ -95,6 +97,7 @@ class Prepared:
         self._binder = Binder(self.plan, self.device, self.streams)
         self._binder.allocate()
         self._unfilled = set(self.program.inputs)
+        self._communicates = any(operation.collective is not None for operation in self.program.operations)
         self._binder.pair_scopes()
         # Before the steps are bound, which would compile each kernel by itself.
         self.device.make_ready(self.program, progress)
@@ -246,6 +249,8 @@ class Prepared:
         with self.lock:
             if self._to_capture and self._runs:
                 self.capture()
+            if self._communicates:
+                self._aborts = self.device.collective_aborts
             call: Call | None = None
             try:
                 for call in self._calls:
@@ -260,6 +265,8 @@ class Prepared:
         """Count a run whose steps a recorder carried out."""
         with self.lock:
             self._runs += 1
+            if self._communicates:
+                self._aborts = self.device.collective_aborts
 
     def put_back(self) -> None:
         """Undo the changes of captured code's runs, so that the next one begins as they did; blocking. Other programs are left."""
@@ -285,6 +292,8 @@ class Prepared:
         ------
         EngineError
             It has not run yet, or an input was never filled.
+        DeviceError
+            Its collectives were aborted, in the latest run or since.
         """
         with self.lock:
             if not self._runs:
@@ -293,6 +302,11 @@ class Prepared:
                 names = ", ".join(sorted(self.program.variables[variable].name for variable in self._unfilled))
                 raise EngineError(f"{self.program.name!r} ran, but nothing was loaded into {names}", hint="call load([...]) before run()")
             self.wait()
+            # Whoever waited when they were aborted has the error; what was written meanwhile is undefined.
+            if self._communicates and self.device.collective_aborts != self._aborts:
+                raise DeviceError(
+                    f"collectives were aborted, so {self.program.name!r} has no results", hint="load its inputs, and run it again"
+                )
             program, buffers = self.plan.program, self._binder.buffers
             return [program.result(variable, self.device.read(buffers[variable])) for variable in program.outputs]
 

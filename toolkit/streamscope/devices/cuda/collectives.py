@@ -87,7 +87,7 @@ class Collectives:
         if not has_nccl():
             return bind_copies(collective, operands, results, streams)
         calls = part_calls(collective, operands, results, [stream.pointer for stream in streams])
-        return self._grouped((collective.gpus, collective.priority), calls, str(launches[0]), (operands, results, streams))
+        return self._grouped(collective.communicator, calls, str(launches[0]), (operands, results, streams))
 
     def communicators(self, key: _Key) -> Communicators:
         """Return the communicators of some GPUs and a priority, made where there are none (any more)."""
