@@ -112,6 +112,10 @@ def test_of_several_gpus_it_says_whether_communication_hides_and_what_the_links_
     assert [group.makespan_ns for group in explorer.timeline.groups] == pytest.approx(forecast, rel=0.01)
     assert ", PCIe, simulated" in explorer.past[0].title
     assert explorer.past[0].comparison.device.name.endswith("links 0.14× as fast")
+    links.value = 1.0
+    finish(explorer)
+    explorer.other.value = 1
+    assert "Run 1 has links PCIe instead of NVLink." in said(explorer)
     choose(explorer, "branches")
     assert links.layout.display == "none"
 

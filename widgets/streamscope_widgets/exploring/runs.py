@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event, Thread
 from time import monotonic
@@ -41,7 +41,7 @@ def setting_words(name: str, value: int) -> str:
 
 @dataclass(frozen=True)
 class Link:
-    """Links between the GPUs of a simulated host."""
+    """Links between the GPUs of a simulated host; those of the host itself have no name."""
 
     name: str = ""
     speed: float = 1.0
@@ -75,7 +75,7 @@ class Asked:
     def settings(self) -> dict[str, str]:
         """All that another run may have otherwise, in words."""
         values = {name: setting_words(name, value) for name, value in self.values.items()}
-        links = {"links": self.link.name} if self.link.changed else {}
+        links = {"links": self.link.name or "the host's own"}
         return {
             "program": self.subject.name,
             **values,
@@ -108,7 +108,7 @@ class Past:
         values = [f"{name} {setting_words(name, value)}" for name, value in self.asked.values.items() if value != usual[name]]
         device = "simulated" if self.comparison.device.simulated else self.comparison.device.name
         streams = counted(self.asked.streams, "stream") if self.asked.streams else None
-        link = self.asked.link.name if self.asked.link.changed and self.comparison.device.simulated else None
+        link = self.asked.link.name if self.asked.link.changed else None
         parts = [*values, *filter(None, [link, streams, self.asked.dtype]), device]
         return f"{self.number} · {self.asked.subject.name}: {', '.join(parts)}"
 
@@ -169,7 +169,9 @@ class BackgroundRun:
         self("starting", 0, 1)
         case = Case.of(function, inputs, "ss.compare", asked.subject.attributes)
         device = device_for(case.program, asked.device)
-        if case.program.gpus > 1 and asked.link.changed and isinstance(asked.device, str) and device.info.simulated:
+        if case.program.gpus == 1 or not device.info.simulated or not isinstance(asked.device, str):
+            self._asked = replace(asked, link=Link())  # There are none, or they are not ours to choose.
+        elif asked.link.changed:
             device = SimulatedDevice(gpus=case.program.gpus, links=linked(asked.link.speed))
         device.use()
         case.warn_if_short_of_memory(device, len(asked.engines))
