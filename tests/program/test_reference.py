@@ -12,6 +12,7 @@ from tests.ops.conftest import has_reference
 
 import streamscope as ss
 from streamscope.errors import DeviceError, OutOfMemoryError, ProgramError
+from streamscope.program.collective import Collective
 from streamscope.program.reference import run_reference
 
 N = 3
@@ -261,3 +262,9 @@ def test_what_is_unknown_to_numpy_is_named():
             ss.prepare(program, engine="async", device="simulated")
     fused = ss.program(lambda x: ss.ops.relu(ss.elementwise("y = round(x)")(x)), fuse=True).trace(X)
     assert [launch.unknown for launch in fused.launches()] == ["function round"]
+
+
+def test_a_collective_that_overflows_says_nothing():
+    largest = np.full(2, 60_000, np.float16)
+    for result in Collective("all_reduce", (0, 1), largest.nbytes, "sum").results([largest, largest]):
+        assert np.isinf(result).all()

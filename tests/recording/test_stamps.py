@@ -19,8 +19,9 @@ from streamscope.devices.log import LogRecord
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Issue
-from streamscope.engines.prepared import Prepared
+from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import RecordingError
+from streamscope.ops import to_gpu
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.recording import events, passes, stamps
 from streamscope.recording.launch_kernels import LaunchKernel
@@ -29,6 +30,7 @@ from streamscope.recording.placing import STAGGER_NS, Placed, apart, between
 from streamscope.recording.stamp_overhead import LeftOut, kernel_of
 from streamscope.recording.stamps import StampRecorder, stamp_excess_ns, stamping_ns
 from streamscope.trace.spans import Basis, SpanKind
+from streamscope.tracing import program as as_program
 from streamscope.words import time_text
 
 EPOCH_NS = 1_790_000_000_000_000_000
@@ -412,3 +414,10 @@ def test_launches_of_a_stream_are_parted_and_stay_whole(rows):
     assert all(one.end_ns >= one.start_ns for one in found)
     for one, other in pairwise(found):
         assert one.step.lane != other.step.lane or one.end_ns <= other.start_ns
+
+
+def test_a_program_over_several_gpus_is_refused():
+    traced = as_program(lambda x: to_gpu(x, 1)).trace(np.ones(4))
+    prepared = prepare_traced(traced, "async", SimulatedDevice(gpus=2))
+    with pytest.raises(RecordingError, match="stamps know the clock of one GPU, and '<lambda>' runs on several"):
+        StampRecorder(prepared.device).record(prepared)

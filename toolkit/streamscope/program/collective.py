@@ -87,5 +87,6 @@ class Collective:
         stacked = np.stack(operands).astype(np.float64 if dtype.kind == "f" else dtype)
         functions: dict[str, Callable[..., Array]] = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max}
         options = {"dtype": stacked.dtype} if self.op in ("sum", "mean") else {}
-        result: Array = functions[self.op](stacked, axis=0, **options).astype(dtype)
+        with np.errstate(all="ignore"):  # Like a GPU, it goes on after an overflow without a word.
+            result: Array = functions[self.op](stacked, axis=0, **options).astype(dtype)
         return result

@@ -97,7 +97,16 @@ class StampRecorder:
 
         ``reload`` fills the inputs before each pass. The trace is of the natural pass with the median makespan; its zero is the start of
         the first call. Its blocks tell which multiprocessor ran which.
+
+        Raises
+        ------
+        RecordingError
+            The program runs on several GPUs, whose timers are not tied to each other.
         """
+        if prepared.program.gpus > 1:
+            raise RecordingError(
+                f"stamps know the clock of one GPU, and {prepared.program.name!r} runs on several", hint='recorder="events", or "cupti"'
+            )
         with prepared.lock, settled(prepared.streams.values()):
             return Recording(self, prepared).trace(reload)
 

@@ -53,7 +53,7 @@ class CudaBench:
         if blocks == 0:
             return _nothing
         if self.stamps is not None and self.owner is not None:
-            source, arguments = self.stamps.stamping(source, self.owner, blocks, threads, arguments, self.stream.gpu)
+            source, arguments = self.stamps.stamping(source, self.owner, blocks, threads, arguments)
         module = self.device.module(source, self.stream.gpu)
         function = module.get_function(source.name)
         packed = PackedArguments(arguments)

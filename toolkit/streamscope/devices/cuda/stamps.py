@@ -36,8 +36,6 @@ class Slots:
     chunk: int
     first: int
     """Which piece of memory, and which row of it is its first block's."""
-    gpu: int = 0
-    """The GPU that it runs on, whose timer it reads."""
 
 
 class StampMemory:
@@ -50,25 +48,24 @@ class StampMemory:
         """Owners of kernels of more than `MOST_BLOCKS` blocks, which have no slots."""
         self._device = device
         self._chunks: list[CudaBuffer] = []
-        self._open: dict[int, tuple[int, int]] = {}
-        """For each GPU the chunk that is being filled, and how many of its rows are used."""
+        self._used = 0
 
     def stamping(
-        self, source: KernelSource, owner: tuple[int, int], blocks: int, threads: int, arguments: Sequence[Any], gpu: int = 0
+        self, source: KernelSource, owner: tuple[int, int], blocks: int, threads: int, arguments: Sequence[Any]
     ) -> tuple[KernelSource, Sequence[Any]]:
         """Return the stamped form of a kernel and its arguments, with slots of its own; a kernel of too many blocks as it is."""
         if blocks > MOST_BLOCKS:
             self.too_large.add(owner)
             return source, arguments
-        chunk, used = self._open.get(gpu, (0, 0))
-        if gpu not in self._open or used + blocks > self._chunks[chunk].spec.shape[0]:
+        if not self._chunks or self._used + blocks > self._chunks[-1].spec.shape[0]:
             spec = ArraySpec((max(_CHUNK_BLOCKS, blocks), STAMP_WORDS), np.dtype(np.int64))
             # Never moved or grown: bound kernels have the addresses of their rows.
-            self._chunks.append(self._device.allocate(spec, MemoryPlace.DEVICE, gpu=gpu))
-            chunk, used = len(self._chunks) - 1, 0
-        self.slots.append(Slots(source.name, owner, blocks, threads, chunk, used, gpu))
-        self._open[gpu] = chunk, used + blocks
-        address = self._chunks[chunk].pointer + 8 * STAMP_WORDS * used
+            self._chunks.append(self._device.allocate(spec, MemoryPlace.DEVICE))
+            self._used = 0
+        slots = Slots(source.name, owner, blocks, threads, len(self._chunks) - 1, self._used)
+        self.slots.append(slots)
+        self._used += blocks
+        address = self._chunks[-1].pointer + 8 * STAMP_WORDS * slots.first
         return stamped(source), [*arguments, ctypes.c_void_p(address)]
 
     def clear(self) -> None:
