@@ -44,7 +44,7 @@ HELD_OUT = tuple(3 * size for size in SIZES[:-1])
 """Sizes that no table takes, so that it can be checked against them."""
 COPY_SIZES = SIZES[1:]
 NEIGHBOUR_SIZES = (1 << 20, 1 << 24, 1 << 26, 1 << 28)
-PRIORITIES = {"equal": (0, 0), "communication": (-5, 0), "compute": (0, -5)}
+PRIORITIES = {"equal": (0, 0), "communication": (-5, 0)}
 """Priorities of the streams of communication and compute, as CUDA counts: the lowest number goes first."""
 
 _CHAIN_NS = 12e6
@@ -98,29 +98,20 @@ class Collectives:
 
 
 def machine(gpus: int) -> Iterator[Reading]:
-    """Ask for names, versions, and which GPUs reach each other."""
+    """Ask for names and versions."""
     lib = libraries()
     from cupy.cuda import nccl
 
     names = [lib.runtime.getDeviceProperties(gpu)["name"].decode() for gpu in range(gpus)]
-    pairs = [(one, other) for one in range(gpus) for other in range(gpus) if one != other]
     found: Reading = {
         "devices": names,
         "cuda": lib.runtime.driverGetVersion(),
         "nccl": nccl.get_version(),
-        "peer_access": {f"{one}-{other}": bool(lib.runtime.deviceCanAccessPeer(one, other)) for one, other in pairs},
         "versions": library_versions(),
-        "environment": {key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
     }
-    queries = {
-        "driver": ["--query-gpu=driver_version", "--format=csv,noheader", "--id=0"],
-        "topology": ["topo", "-m"],
-        "nvlink": ["nvlink", "--status", "-i", "0"],
-    }
-    for key, query in queries.items():
-        with suppress(OSError, subprocess.SubprocessError):
-            command = ["nvidia-smi", *query]
-            found[key] = subprocess.run(command, capture_output=True, text=True, timeout=8, check=True).stdout.strip()  # noqa: S603
+    with suppress(OSError, subprocess.SubprocessError):
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+        found["driver"] = subprocess.run(command, capture_output=True, text=True, timeout=8, check=True).stdout.strip()  # noqa: S603
     yield found
 
 
@@ -265,11 +256,10 @@ def _addition(lane: Lane) -> Operation:
 
 
 def neighbours(gpus: int) -> Iterator[Reading]:
-    """Time an all-reduce and an all-gather beside kernels, with streams of several priorities."""
+    """Time all-reduces beside kernels, with streams of several priorities."""
     cupy = libraries().cupy
     lanes = [Lane(gpu) for gpu in range(gpus)]
     collectives = Collectives(lanes, NEIGHBOUR_SIZES[-1])
-    operations = [("all_reduce", nbytes) for nbytes in NEIGHBOUR_SIZES] + [("all_gather", 1 << 26)]
     for name, (first, second) in PRIORITIES.items():
         communication, compute = [Lane(gpu, first) for gpu in range(gpus)], [Lane(gpu, second) for gpu in range(gpus)]
         collectives.lanes = communication
@@ -277,10 +267,10 @@ def neighbours(gpus: int) -> Iterator[Reading]:
         for gpu in range(gpus):
             cupy.cuda.Device(gpu).synchronize()
         pair = Neighbours(communication, compute, kernels)
-        for kind, nbytes in operations:
+        for nbytes in NEIGHBOUR_SIZES:
             for neighbour in NEIGHBOURS:
-                what = {"kind": kind, "nbytes": nbytes, "neighbour": neighbour, "priority": name}
-                yield what | pair.reading(collectives.operation(kind, nbytes), neighbour)
+                what = {"kind": "all_reduce", "nbytes": nbytes, "neighbour": neighbour, "priority": name}
+                yield what | pair.reading(collectives.operation("all_reduce", nbytes), neighbour)
 
 
 STEPS: dict[str, Callable[[int], Iterator[Reading]]] = {

@@ -19,24 +19,24 @@ def communication_of(program: Program, spans: SpanTable) -> tuple[Collectives, P
     if program.gpus == 1:
         return Collectives(), PeerCopies()
     copies = {one.operation: (one.gpu, one.to_gpu) for one in program.launches() if one.kind is LaunchKind.COPY_PEER}
-    joined = [operation.id for operation in program.operations if operation.collective is not None]
+    joined = {operation.id: operation.collective for operation in program.operations if operation.collective is not None}
+    number = {operation: place for place, operation in enumerate(joined)}
     on_device = spans.is_kind(DEVICE_KINDS)
-    parts = np.flatnonzero(on_device & np.isin(spans.operation, joined))
-    found = [program.operations[operation].collective for operation in spans.operation[parts].tolist()]
+    parts = np.flatnonzero(on_device & np.isin(spans.operation, list(joined)))
+    found = [joined[operation] for operation in spans.operation[parts].tolist()]
     runs: dict[tuple[int, int], int] = {}
     instances = []
     for operation, part in zip(spans.operation[parts].tolist(), spans.part[parts].tolist(), strict=True):
         run = runs[operation, part] = runs.get((operation, part), -1) + 1
-        instances.append(joined.index(operation) + run * len(joined))
-    known = [one for one in found if one is not None]
+        instances.append(number[operation] + run * len(joined))
     collectives = Collectives.from_columns(
         parts,
-        [one.kind for one in known],
+        [one.kind for one in found],
         instance=np.array(instances, np.int64),
-        op=[one.op for one in known],
-        nbytes=np.array([one.nbytes for one in known], np.int64),
-        ranks=np.array([len(one.gpus) for one in known], np.int64),
-        communicator=[", ".join(map(str, one.gpus)) for one in known],
+        op=[one.op for one in found],
+        nbytes=np.array([one.nbytes for one in found], np.int64),
+        ranks=np.array([len(one.gpus) for one in found], np.int64),
+        communicator=[", ".join(map(str, one.gpus)) for one in found],
     )
     rows = np.flatnonzero(on_device & np.isin(spans.operation, list(copies)))
     ways = np.array([copies[operation] for operation in spans.operation[rows].tolist()], np.int64).reshape(-1, 2)
