@@ -47,6 +47,24 @@ def test_work_of_others_comes_back_on_its_streams(tmp_path, path):
     assert (found.info.engine, found.info.recorder, found.info.profiled) == ("kineto", "kineto", True)
 
 
+@pytest.mark.parametrize(("name", "sizes"), [("branches", {"size": 256}), ("data-parallel", {"width": 64, "rows": 64, "layers": 2})])
+def test_launches_and_waits_come_back(tmp_path, name, sizes):
+    function, inputs = ss.workload(name).build(**sizes)
+    for run in ss.compare(function, *inputs, device="simulated", progress=False).values():
+        traces = run.trace, ss.read(run.trace.to_kineto(tmp_path / "t.json"))
+        one, other = (ss.analysis.summary(trace).to_dict() for trace in traces)
+        for number in ("span_us", "idle_us", "launch_latency_us", "queue_time_us", "api_time_us"):
+            assert other[number] == one[number]
+
+
+def test_correlations_that_count_from_one_stay(tmp_path):
+    spans = ss.trace.SpanTable.of(("launch", "a", "host", 0, 4, 7), ("kernel", "a", "main", 10, 15, 7))
+    original = ss.Trace.from_spans(spans.to_pandas(), device="card")
+    path = original.to_kineto(tmp_path / "t.json")
+    events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    assert {event["args"]["correlation"] for event in events if "correlation" in event.get("args", {})} == {7}
+
+
 CHANGES = {
     "no device": lambda content: content["streamscope"].pop("device"),
     "a device of another kind": lambda content: content["streamscope"]["device"].update(kind="guessed"),

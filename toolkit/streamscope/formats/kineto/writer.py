@@ -50,6 +50,9 @@ CATEGORIES = {
 _CALLS = {SpanKind.KERNEL: "cudaLaunchKernel", SpanKind.COPY: "cudaMemcpyAsync", SpanKind.SET: "cudaMemsetAsync"}
 """Name of a launch by the kind of work that it launched, where its own name is not that of a CUDA call."""
 _GRAPH_CALL = "cudaGraphLaunch"
+_WAITS = {"wait for an event": "cudaEventSynchronize", "wait for the stream": "cudaStreamSynchronize"}
+_WAIT_CALL = "cudaDeviceSynchronize"
+"""Names of waits, whose own names are not those of CUDA calls, so that they are read as waits."""
 _PREFIXES = {SpanKind.COPY: "Memcpy", SpanKind.SET: "Memset"}
 """How names of copies and sets begin: programs tell them from kernels by that."""
 assert set(CATEGORIES) == set(SpanKind)
@@ -79,12 +82,13 @@ def write_events(trace: Trace, path: Path) -> Path:
 
 @dataclass(frozen=True)
 class _Table:
-    """Spans with their threads, and with the times that they have in the file, in ns."""
+    """Spans with their threads, and with the times, in ns, and correlations that they have in the file."""
 
     trace: Trace
     pid: IntArray
     tid: IntArray
     start_ns: IntArray
+    correlation: IntArray
 
     @property
     def spans(self) -> SpanTable:
@@ -100,11 +104,17 @@ def _write(trace: Trace, file: Any) -> None:
     file.write(",\n".join(json.dumps(row) for row in _names(trace, tracks, numbers)).encode())
     pid = np.where(trace.spans.kind < SpanKind.KERNEL, _host_pid(trace), trace.spans.gpu)
     start_ns = trace.spans.start_ns + time_before_zero_ns(trace.spans)
-    table = _Table(trace, pid, np.array([*numbers, 0], np.int64)[track], start_ns)
+    table = _Table(trace, pid, np.array([*numbers, 0], np.int64)[track], start_ns, _from_one(trace.spans.correlation))
     for texts in (_spans(table), _launch_arrows(table), _wait_arrows(table)):
         for some in texts:
             file.write(f",\n{some}".encode())
     file.write(b"\n]}\n")
+
+
+def _from_one(correlation: IntArray) -> IntArray:
+    """Return correlations that count from 1, as CUPTI's do: programs take 0 for none. Those that do already stay as they are."""
+    found = correlation.astype(np.int64)
+    return found + (found >= 0) if (found == 0).any() else found
 
 
 def _head(trace: Trace) -> dict[str, Any]:
@@ -175,7 +185,7 @@ def _spans(table: _Table) -> Iterator[str]:
         some = form[rows].tolist()
         columns = [
             _argument("stream", tid[rows], work[rows]),
-            _argument("correlation", spans.correlation[rows], ~replay[rows] & (spans.correlation[rows] >= 0)),
+            _argument("correlation", table.correlation[rows], ~replay[rows] & (table.correlation[rows] > 0)),
             _argument("graph id", graph[rows], graph[rows] > 0),
             _argument("graph node id", spans.graph_node[rows], spans.graph_node[rows] >= 0),
             _argument("operation", spans.operation[rows], spans.operation[rows] >= 0),
@@ -272,6 +282,8 @@ def _form(kind: SpanKind, name: str, symbol: str | None, target: int, pid: int) 
         event = f"{_PREFIXES[kind]} ({name})"
     if kind in (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH) and not is_call(name):
         event = _GRAPH_CALL if kind == SpanKind.GRAPH_LAUNCH else _CALLS[SpanKind(target) if target != OTHER else SpanKind.KERNEL]
+    if kind == SpanKind.SYNC and not is_call(name):
+        event = _WAITS.get(name, _WAIT_CALL)
     if event != name:
         own["operation name"] = name
     category = CATEGORIES[kind]
@@ -303,7 +315,7 @@ def _graph_ids(spans: SpanTable) -> IntArray:
 def _launch_arrows(table: _Table) -> Iterator[str]:
     """Yield arrows from each call to all that it put on the device. The first has the correlation as its number."""
     call, device = launched_by(table.spans)
-    number = table.spans.correlation[device].astype(np.int64)
+    number = table.correlation[device]
     again = np.flatnonzero(np.diff(call, prepend=-1) == 0)
     number[again] = number.max(initial=0) + 1 + np.arange(len(again))
     yield from _arrows(table, FLOW, number, (call, table.start_ns[call]), device)
@@ -314,7 +326,7 @@ def _wait_arrows(table: _Table) -> Iterator[str]:
     spans = table.spans
     before, after = table.trace.origins.wait_rows(spans)
     at_ns = table.start_ns[before] + np.maximum(spans.duration_ns[before] - 1, 0)  # An arrow begins inside a slice.
-    number = int(spans.correlation.max(initial=0)) + len(spans) + 1 + np.arange(len(before))
+    number = int(table.correlation.max(initial=0)) + len(spans) + 1 + np.arange(len(before))
     yield from _arrows(table, WAIT, number, (before, at_ns), after)
 
 
