@@ -43,13 +43,20 @@ def kinds(folder: Path) -> list[str]:
     return sorted(re.sub("-[0-9a-f]{12}[.]", "-*.", path.name) for path in folder.iterdir())
 
 
+PARALLEL = ("compare", "data-parallel", "--device", "simulated")
 FAILURES = {
     "unknown workload": (("compare", "nope"), 2, "unknown workload 'nope'", "elementwise-chain"),
     "setting of captured code": (("compare", "my.captured.json", "--set", "depth=3"), 2, "code has no settings", "leave --set out"),
     "no captured code": (("compare", "my.captured.json"), 1, "cannot read my.captured.json", "captured.save"),
     "unknown setting": (("compare", "cnn", "--set", "depth=3"), 2, "no setting 'depth'", "size, channels"),
-    "setting that is no number": (("compare", "cnn", "--set", "size=big"), 2, "size='big'", ""),
+    "setting that is no number": (("compare", "cnn", "--set", "size=big"), 2, "size='big'", "3 to 512"),
     "setting out of range": (("compare", "cnn", "--set", "size=1"), 2, "out of range", "3 to 512"),
+    "more GPUs than a host has": ((*PARALLEL, "--gpus", "99999999999999"), 2, "'99999999999999' is out of range: 1 to 8", "compare --help"),
+    "no GPU": ((*PARALLEL, "--gpus", "0"), 2, "'0' is out of range: 1 to 8", "compare --help"),
+    "a GPU twice": ((*PARALLEL, "--gpus", "0,0"), 2, "'0,0' has a GPU twice", "compare --help"),
+    "GPUs that are no number": ((*PARALLEL, "--gpus", "two"), 2, "'two' is neither a number of GPUs", "compare --help"),
+    "one GPU for a workload over several": ((*PARALLEL, "--gpus", "1"), 2, "setting gpus=1 of 'data-parallel' is out of range", "2 to 8"),
+    "two numbers of GPUs": ((*PARALLEL, "--gpus", "4", "--set", "gpus=2"), 2, "gpus=2 of 'data-parallel' stands beside 4", "leave one"),
     "unknown engine": ((*SMALL, "--engines", "sync,warp"), 2, "unknown engine 'warp'", "graph-dual"),
     "no engine": ((*SMALL, "--engines", ","), 2, "no engine", "choose from"),
     "setting without a value": (("compare", "cnn", "--set", "size"), 2, "'size' is not NAME=VALUE", "compare --help"),
@@ -284,6 +291,21 @@ def test_a_name_and_a_fused_workload(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["workload"] == "first layer"
     assert found["engines"]["async"]["kernel_count"] == 1
+
+
+@pytest.mark.parametrize("gpus", ["3", "0,2,5"])
+def test_a_workload_is_made_for_the_gpus_to_run_on(gpus, capsys):
+    settings = [part for setting in ("layers=1", "width=16", "rows=4") for part in ("--set", setting)]
+    assert main([*PARALLEL, *settings, "--engines", "async", "--gpus", gpus]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("data-parallel over 3 GPUs · simulated")
+    assert err == ""
+
+
+@pytest.mark.filterwarnings("always::streamscope.errors.UnusedGpusWarning")
+def test_gpus_that_nothing_uses_are_told(capsys):
+    assert main([*SMALL, "--engines", "sync", "--gpus", "4"]) == 0
+    assert capsys.readouterr().err == "warning: 'elementwise_chain' uses 1 of the 4 GPUs\n"
 
 
 def test_options_have_the_defaults_of_the_function():

@@ -60,6 +60,7 @@ def test_what_names_no_gpus(opened, gpus):
         ("simulated:1", None, "unknown device 'simulated:1'", "choose auto, cuda or simulated"),
         ("auto:1", None, "unknown device 'auto:1'", "choose auto, cuda or simulated"),
         ("simulated", 9, "gpus=9 is out of range", "1 to 8"),
+        ("simulated", 10**14, "gpus=100000000000000 is out of range", "1 to 8"),
     ],
 )
 def test_what_is_refused(opened, choice, gpus, said, hint):
@@ -71,8 +72,15 @@ def test_what_is_refused(opened, choice, gpus, said, hint):
 
 def test_an_open_device_has_its_gpus_already():
     device = ss.open_device("simulated")
-    with pytest.raises(DeviceError, match="gpus=2 stands beside a device that is open"):
+    with pytest.raises(DeviceError, match="gpus=2 stands beside a device that is open") as caught:
         ss.open_device(device, gpus=2)
+    assert caught.value.hint == "open it with them, ss.open_device('simulated', gpus=2), or name it: device='simulated', gpus=2"
+
+
+def test_the_hint_of_too_few_gpus_names_what_works():
+    with pytest.raises(DeviceError, match="needs 2 GPUs, and simulated NVIDIA H200 is a device of 1") as caught:
+        ss.compare(lambda x: ss.ops.to_gpu(x, 1), np.ones(4), device=ss.open_device("simulated"), progress=False)
+    assert caught.value.hint == "device='simulated', gpus=2; ss.open_device takes both, too"
 
 
 def test_a_device_of_another_package_with_fewer_gpus(monkeypatch):

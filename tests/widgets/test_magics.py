@@ -231,6 +231,7 @@ def test_a_workload_with_its_settings(shell):
         ("--workload cn", "unknown workload 'cn' (choose from elementwise-chain, "),
         ("--workload cnn --set size", "--set 'size' is not NAME=VALUE"),
         ("--workload cnn --set width=3", "width"),
+        ("--workload data-parallel --gpus 4 --set gpus=2", "setting gpus=2 of 'data-parallel' stands beside 4 GPUs to run on"),
     ],
 )
 def test_a_workload_that_there_is_not(shell, options, message):

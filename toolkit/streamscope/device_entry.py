@@ -38,6 +38,8 @@ class DeviceEntry:
     numbered: bool = False
 
 
+MOST_GPUS = 8
+"""GPUs of a host."""
 AUTO = "auto"
 """Choice of the first device that this machine has."""
 DEVICES: Door[DeviceEntry] = Door(
@@ -86,4 +88,6 @@ def numbers_of(gpus: object) -> tuple[int, ...] | None:
         return numbers
     if isinstance(gpus, bool) or not hasattr(gpus, "__index__") or index(gpus) < 1:
         raise wrong
+    if index(gpus) > MOST_GPUS:
+        raise DeviceError(f"gpus={shown(gpus)} is out of range", hint=f"1 to {MOST_GPUS}")
     return None if index(gpus) == 1 else tuple(range(index(gpus)))

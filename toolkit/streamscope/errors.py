@@ -162,6 +162,10 @@ class MemoryWarning(UserWarning):
     """A request takes more of this machine's memory than is free."""
 
 
+class UnusedGpusWarning(UserWarning):
+    """A program uses fewer GPUs than were asked for."""
+
+
 class RecordingWarning(UserWarning):
     """A recording is not whole."""
 

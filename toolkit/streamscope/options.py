@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamscope import engine_entry
-from streamscope.device_entry import AUTO, DEVICES
+from streamscope.device_entry import AUTO, DEVICES, MOST_GPUS
 from streamscope.doors import Door
 from streamscope.recorder_entry import RECORDERS
 
@@ -75,7 +75,7 @@ DEVICE = Option(
 GPUS = Option(
     "--gpus",
     None,
-    "So many GPUs, or those with these numbers (0,2), for programs over several; by default as many as the program needs.",
+    "So many GPUs, or those with these numbers (0,2); a workload over several is made for as many. By default as many as it needs.",
     "N",
 )
 ENGINES = Option(
@@ -121,6 +121,10 @@ COMPARE_OPTIONS = (ENGINES, DEVICE, GPUS, STREAMS, REPEATS, RECORDER, LEDGER, NA
 """Those that `ss.compare` has, too."""
 
 
+_MOST_DIGITS = 4
+"""Digits of a GPU's number."""
+
+
 def setting_values(settings: Iterable[str] | None, wrong: Callable[[str], Exception]) -> dict[str, str]:
     """Return settings of a workload by name, from ``NAME=VALUE``; where one lacks its name or the sign, raise the error of ``wrong``."""
     values = {}
@@ -136,10 +140,15 @@ def gpus_of(text: str | None, wrong: Callable[[str], Exception]) -> int | list[i
     """Return the value of ``--gpus``: a number of GPUs, or, of ``0,2``, a list of their numbers; else raise the error of ``wrong``."""
     if text is None:
         return None
-    numbers = [part.strip() for part in text.split(",")]
-    if not all(number.isdecimal() for number in numbers):
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
         raise wrong(f"{text!r} is neither a number of GPUs nor a list of their numbers, such as 0,2")
-    return int(text) if len(numbers) == 1 else [int(number) for number in numbers]
+    if any(len(part) > _MOST_DIGITS for part in parts) or (len(parts) == 1 and not 1 <= int(text) <= MOST_GPUS):
+        raise wrong(f"{text!r} is out of range: 1 to {MOST_GPUS}, or a list of GPUs, such as 0,2")
+    numbers = [int(part) for part in parts]
+    if len(set(numbers)) < len(numbers):
+        raise wrong(f"{text!r} has a GPU twice: name each once")
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
 def hint_on_a_line(hint: str | None) -> str | None:

@@ -106,9 +106,10 @@ def _subject(shell: InteractiveShell, chosen: Namespace, line: str, cell: str | 
         return ProgramFunction(made.function), [shell.user_ns[name] for name in made.inputs], None
     if written:
         raise UsageError("--workload brings its program: write %streamscope on one line")
-    values = setting_values(chosen.set, lambda problem: UsageError(f"{SET.flag} {problem}"))
+    given = setting_values(chosen.set, lambda problem: UsageError(f"{SET.flag} {problem}"))
     try:
         found = workload(chosen.workload)
+        values = found.on_gpus(given, gpus_of(chosen.gpus, UsageError))
         function, inputs = found.build(**values)
     except WorkloadError as error:
         raise UsageError(str(error)) from None

@@ -57,7 +57,8 @@ def compare(
     from streamscope.program.foreign import ForeignProgram
     from streamscope.tracing import program as fused
 
-    program, inputs, used = built(workload, setting_values(settings, WRONG_SETTING))
+    on_gpus = gpus_of(gpus, WRONG_GPUS)
+    program, inputs, used = built(workload, setting_values(settings, WRONG_SETTING), on_gpus)
     _check_engines(engines)
 
     def run() -> Comparison:
@@ -67,7 +68,7 @@ def compare(
             *inputs,
             engines=engines,
             device=device,
-            gpus=gpus_of(gpus, WRONG_GPUS),
+            gpus=on_gpus,
             streams=streams,
             repeats=repeats,
             progress=shown,
@@ -135,7 +136,7 @@ def _print(console: Console, comparison: Comparison) -> None:
 
     simulated = comparison.device.simulated
     table = metrics_table(comparison.metrics, comparison.assessment.wrong)
-    console.print(Text.assemble((comparison.program, "bold"), " · ", (device_words(comparison.device), "yellow" if simulated else "")))
+    console.print(Text.assemble((comparison.title, "bold"), " · ", (device_words(comparison.device), "yellow" if simulated else "")))
     console.print()
     print_sentences(console, comparison.verdict)
     console.print()

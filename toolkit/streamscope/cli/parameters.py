@@ -104,10 +104,10 @@ WRONG_SETTING = partial(typer.BadParameter, param_hint=options.SET.flag)
 WRONG_GPUS = partial(typer.BadParameter, param_hint=options.GPUS.flag)
 
 
-def built(name: str, values: Mapping[str, str]) -> tuple[Any, Sequence[Any], dict[str, int]]:
+def built(name: str, values: Mapping[str, int | str], gpus: int | Sequence[int] | None = None) -> tuple[Any, Sequence[Any], dict[str, int]]:
     """Return a workload's program and inputs, and all its settings, those that were not given by their defaults.
 
-    Captured code, the file of which is named, has its inputs.
+    A workload over several GPUs is made for those to run on. Captured code, the file of which is named, has its inputs.
     """
     if name.endswith(_CAPTURED) or ("." in name and Path(name).is_file()):
         from streamscope.capturing.saved import load_captured
@@ -119,6 +119,7 @@ def built(name: str, values: Mapping[str, str]) -> tuple[Any, Sequence[Any], dic
 
     try:
         found = workload(name)
+        values = found.on_gpus(values, gpus)
         program, inputs = found.build(**values)
     except WorkloadError as error:
         raise WrongUsageError(error.message, hint=error.hint) from None

@@ -167,6 +167,12 @@ class Comparison(Mapping[str, Run], Result):
     def __len__(self) -> int:
         return len(self._runs)
 
+    @property
+    def title(self) -> str:
+        """The program and, if there are several, the number of GPUs that it runs on."""
+        gpus = max((len(run.trace.gpus) for run in self._runs.values()), default=1)
+        return f"{self.program} over {gpus} GPUs" if gpus > 1 else self.program
+
     @cached_property
     def metrics(self) -> EngineTable:
         """Metrics of each engine by its name; the net overlap rests on an engine without any, where one ran."""
@@ -301,7 +307,7 @@ class Comparison(Mapping[str, Run], Result):
         return metrics_markdown(self.program, self.device, self.metrics, self.assessment)
 
     def __str__(self) -> str:
-        return metrics_text(self.program, self.device, self.metrics, self.assessment)
+        return metrics_text(self.title, self.device, self.metrics, self.assessment)
 
     __repr__ = __str__
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from streamscope.arguments import shown
-from streamscope.device_entry import AUTO, DEVICES, split_choice
-from streamscope.errors import DeviceError, NoDeviceError, described
+from streamscope.device_entry import AUTO, DEVICES, numbers_of, split_choice
+from streamscope.errors import DeviceError, NoDeviceError, UnusedGpusWarning, described
 from streamscope.program.launch import LaunchKind
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import counted
@@ -90,8 +91,11 @@ def _opened(name: str, gpus: tuple[int, ...] | None) -> Device:
 def device_for(program: Program, choice: str | Device = "auto", *, gpus: int | Sequence[int] | None = None) -> Device:
     """Open a device that can run a program, by default of as many GPUs as it needs.
 
-    Of captured code that was read from a file there are no kernels, so it is simulated.
+    Of captured code that was read from a file there are no kernels, so it is simulated. GPUs that are asked for and not used are told.
     """
+    asked = len(numbers_of(gpus) or (0,))
+    if asked > program.gpus:
+        warnings.warn(f"{program.name!r} uses {program.gpus} of the {asked} GPUs", UnusedGpusWarning, stacklevel=4)
     if gpus is None and program.gpus > 1 and isinstance(choice, str):
         gpus = program.gpus
     if all(launch.cuda is not None or launch.kind is not LaunchKind.KERNEL for launch in program.launches()):
@@ -116,12 +120,14 @@ def check_device(choice: object, gpus: object = None) -> None:
             raise DeviceError(f"unknown device {choice!r}", hint=f"choose {_names()}")
         return
     # A class that is not called yet has a property of that name.
-    if not isinstance(getattr(choice, "info", None), DeviceInfo):
+    info = getattr(choice, "info", None)
+    if not isinstance(info, DeviceInfo):
         raise DeviceError(f"{shown(choice)} is not a device", hint=f"choose {_names()}, or pass what ss.open_device returned")
     if gpus is not None:
+        there, kind = getattr(choice, "gpus", 1), info.kind
         raise DeviceError(
-            f"gpus={shown(gpus)} stands beside a device that is open, which has its GPUs already",
-            hint="give gpus= to ss.open_device, or name the device: device='cuda'",
+            f"gpus={shown(gpus)} stands beside a device that is open, which has {counted(there, 'GPU')}",
+            hint=f"open it with them, ss.open_device({kind!r}, gpus={shown(gpus)}), or name it: device={kind!r}, gpus={shown(gpus)}",
         )
 
 

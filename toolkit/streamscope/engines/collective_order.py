@@ -31,7 +31,7 @@ def check_gpus(program: Program, device: Device) -> None:
     if program.gpus > count:
         raise DeviceError(
             f"{program.name!r} needs {counted(program.gpus, 'GPU')}, and {device.info.name} is a device of {count}",
-            hint=f"give it gpus={program.gpus}; device='simulated' has up to 8",
+            hint=f"device={device.info.kind!r}, gpus={program.gpus}; ss.open_device takes both, too",
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from weakref import ReferenceType, ref
 
 from streamscope.arguments import shown
+from streamscope.device_entry import MOST_GPUS
 from streamscope.docstrings import with_shared_parts
 from streamscope.errors import ProgramError, printable
 from streamscope.program.aliasing import Aliasing, check_update, too_wide
@@ -506,10 +507,6 @@ def _labelling(name: str) -> Iterator[None]:
         yield
     finally:
         tracer.label = before
-
-
-MOST_GPUS = 8
-"""GPUs of a host."""
 
 
 def gpu(number: int) -> _GeneratorContextManager[None]:

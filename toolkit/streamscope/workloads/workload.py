@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 
@@ -12,6 +12,7 @@ from streamscope.arrays import Array
 from streamscope.errors import WorkloadError
 from streamscope.program.variable import ArraySpec
 from streamscope.tracing import ProgramFunction
+from streamscope.words import counted
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,24 @@ class Workload:
         program, inputs = self._made(values)
         return program, tuple(one.spec for one in inputs)
 
+    def on_gpus(self, values: Mapping[str, int | str], gpus: int | Sequence[int] | None) -> Mapping[str, int | str]:
+        """Return settings with the number of GPUs to run on among them, where there is such a setting.
+
+        Raises
+        ------
+        WorkloadError
+            The settings have another number.
+        """
+        if gpus is None or "gpus" not in self.settings:
+            return values
+        count = gpus if isinstance(gpus, int) else len(gpus)
+        if self._value("gpus", values.get("gpus", count)) != count:
+            raise WorkloadError(
+                f"setting gpus={values['gpus']} of {self.name!r} stands beside {counted(count, 'GPU')} to run on",
+                hint="leave one of them out",
+            )
+        return {**values, "gpus": count}
+
     def _made(self, values: Mapping[str, int | str]) -> Described:
         chosen = {name: setting.default for name, setting in self.settings.items()}
         for name, value in values.items():
@@ -82,12 +101,13 @@ class Workload:
         if name not in self.settings:
             raise WorkloadError(f"workload {self.name!r} has no setting {name!r}", hint=f"it has {', '.join(self.settings)}")
         setting = self.settings[name]
+        extent = f"{setting.least} to {setting.most}"
         try:
             number = int(value) if isinstance(value, str) else index(value)
         except (TypeError, ValueError):
-            raise WorkloadError(f"setting {name}={value!r} of {self.name!r} is not a whole number") from None
+            raise WorkloadError(f"setting {name}={value!r} of {self.name!r} is not a whole number", hint=extent) from None
         if not setting.least <= number <= setting.most:
-            raise WorkloadError(f"setting {name}={number} of {self.name!r} is out of range", hint=f"{setting.least} to {setting.most}")
+            raise WorkloadError(f"setting {name}={number} of {self.name!r} is out of range", hint=extent)
         return number
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from streamscope.arguments import whole_number
 from streamscope.arrays import Array
+from streamscope.device_entry import MOST_GPUS
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.launch_costs import Prices, Residency
 from streamscope.devices.link_model import LinkModel
@@ -28,7 +29,6 @@ from streamscope.interrupts import deferred
 from streamscope.program.collective import Collective
 from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
 from streamscope.program.operation import Program
-from streamscope.program.tracer import MOST_GPUS
 from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
