@@ -33,3 +33,11 @@ def test_a_predicted_trace_knows_gpus_collectives_and_copies():
     assert trace.gpus == (0, 1)
     assert trace.collectives.words("kind") == ["all_reduce"] * 2
     assert trace.peers.to_dict()["from_gpu"] == [1]
+
+
+def test_a_change_counts_collectives_and_not_their_parts():
+    function, inputs = WORKLOADS["data-parallel"].build(gpus=2, **CASES["data-parallel"])
+    trace = ss.compare(function, *inputs, device="simulated", engines=["async"], progress=False)["async"].trace
+    predicted = ss.what_if(trace).without("all_reduce")
+    assert predicted.scenario.changes == (f"without {len(trace.collectives) // 2} all_reduce",)
+    assert not [note for note in predicted.notes if "beside others" in note]

@@ -212,7 +212,7 @@ class Scenario:
             raise TraceError(
                 f"the run would take up to {time_text(taken_ns)} with kernels {factor:g} times as long", hint="give a smaller factor"
             )
-        change = f"{_picked_words(sum(picked), patterns)} × {factor:g}"
+        change = f"{_picked_words(self.tasks, picked, patterns)} × {factor:g}"
         return self._changed(tasks, change, methodcaller("scaled", factor, *patterns), self._with_dropped(tasks))
 
     def without(self, *patterns: str) -> Scenario:
@@ -220,7 +220,7 @@ class Scenario:
         picked = self.picked(*patterns)
         if not any(task.pieces and not one for task, one in zip(self.tasks, picked, strict=True)):
             raise TraceError(f"nothing is left without {', '.join(patterns)!r}", hint="leave out less")
-        change = f"without {_picked_words(sum(picked), patterns)}"
+        change = f"without {_picked_words(self.tasks, picked, patterns)}"
         hosts = any(task.on_host for task, one in zip(self.tasks, picked, strict=True) if one)  # Without them, there are fewer graphs.
         dropped = [replace(task, factor=0.0) if one else task for task, one in zip(self.tasks, picked, strict=True)]
         whole = () if hosts else self._with_dropped(dropped)
@@ -245,8 +245,11 @@ def is_factor(value: object) -> bool:
     return isinstance(value, int | float) and 0 < value <= sys.float_info.max
 
 
-def _picked_words(count: int, patterns: Sequence[str]) -> str:
-    """Return ``"7 copies"`` for a kind, ``"16 relu"`` for a name, and ``"23 operations"`` for all names."""
+def _picked_words(tasks: Sequence[Task], picked: Sequence[bool], patterns: Sequence[str]) -> str:
+    """Return ``"7 copies"`` for a kind, ``"16 relu"`` for a name, and ``"23 operations"`` for all names; a collective counts once."""
+    chosen = [task for task, one in zip(tasks, picked, strict=True) if one]
+    together = {task.place[0] for task in chosen if task.collective is not None}
+    count = sum(task.collective is None for task in chosen) + len(together)
     names = ", ".join(patterns)
     kinds = {
         "kernel": ("kernel", "kernels"), "copy": ("copy", "copies"), "set": ("set", "sets"), "host": ("host function", "host functions"),
