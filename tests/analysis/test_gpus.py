@@ -146,6 +146,36 @@ def test_two_gpus_of_one_trace_are_compared_stream_by_stream():
     assert sum(part.difference_us for part in whole.contributions) == 0
 
 
+def test_traces_of_several_gpus_differ_by_the_span_of_all():
+    def called(late_us, computes_us):
+        """The host calls GPU 1 so late, and both add up for 10 µs once GPU 1 has computed."""
+        end_us = late_us + 5 + computes_us
+        rows = [
+            ("launch", "gemm", "host", 0, 2, 1),
+            ("kernel", "gemm", "GPU 0 main", 5, 8, 1),
+            ("launch", "gemm", "host", late_us, late_us + 2, 2),
+            ("kernel", "gemm", "GPU 1 main", late_us + 5, end_us, 2),
+            ("kernel", "all-reduce", "GPU 0 comm", end_us, end_us + 10),
+            ("kernel", "all-reduce", "GPU 1 comm", end_us - 4, end_us + 10),
+        ]
+        spans = SpanTable.of(*((kind, name, lane, at * 1000, end * 1000, *rest) for kind, name, lane, at, end, *rest in rows), gpus=GPUS)
+        parts = np.flatnonzero(spans.is_kind([SpanKind.KERNEL]))[-2:]
+        return Trace(spans, INFO, collectives=Collectives.from_columns(parts, "all_reduce", instance=0, op="sum", nbytes=4, ranks=2))
+
+    first, second = called(30, 60), called(10, 50)
+    found = ss.diff(first, second)
+    assert found.span_us == (105, 75)
+    assert {part.label: (part.first_us, part.second_us) for part in found.contributions if part.first_us} == {
+        "compute": (60, 50), "communication alone": (10, 10), "idle: launch": (5, 5), "other GPUs before and after": (30, 10),
+    }  # fmt: skip
+    assert (found.communication.first_us, found.communication.second_us) == (14, 14)
+    assert "on GPU 1, 20.0 µs less time of other GPUs before and after and 10.0 µs less compute." in found.answer
+    assert "its parts and the rows are of GPU 1" in found.warnings[0]
+    assert json.loads(json.dumps(found.to_dict()))["gpu"] == 1
+    one = ss.diff(first.of_gpu(1), second.of_gpu(1))
+    assert (one.span_us, one.communication) == ((75, 65), None)
+
+
 def test_what_if_of_foreign_code_predicts_the_busiest_gpu():
     rows = [("a", "7", 0, 5_000, 0), ("b", "7", 6_000, 9_000, 1), ("c", "9", 0, 9_500, 1)]
     trace = ss.Trace.from_spans([dict(zip(("name", "stream", "start_ns", "end_ns", "gpu"), row, strict=True)) for row in rows])

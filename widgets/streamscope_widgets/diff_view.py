@@ -88,7 +88,7 @@ def _longest_us(found: TraceDiff) -> float:
 
 
 def _span_us(found: TraceDiff) -> float:
-    return found.summaries[1].span_us - found.summaries[0].span_us
+    return found.span_us[1] - found.span_us[0]
 
 
 def _parts_us(found: TraceDiff) -> list[float]:
@@ -103,9 +103,10 @@ def _parts(found: TraceDiff, longest_us: float) -> Html:
     first, second = (Column(f"{shortened(name, LONGEST_CELL)}, µs") for name in found.names)
     columns = [Column("part of the span", kind="text"), first, second, Column("difference, µs", MEANINGS[3]), Column(kind="bar")]
     differences_us = [*_parts_us(found), _span_us(found)]
-    last = len(differences_us) - 1
+    span = len(differences_us) - 1
+    differences_us += [found.communication.difference_us] if found.communication else []
     cells = zip(found.contribution_rows(), _bars(differences_us, longest_us), strict=True)
-    return table(columns, [Row((*texts, drawn), bold=number == last) for number, (texts, drawn) in enumerate(cells)])
+    return table(columns, [Row((*texts, drawn), bold=number == span) for number, (texts, drawn) in enumerate(cells)])
 
 
 def _rows(found: TraceDiff, longest_us: float) -> Html:

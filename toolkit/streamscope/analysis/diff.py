@@ -12,11 +12,12 @@ import numpy as np
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow, diff_rows, signed
 from streamscope.analysis.gpus import busiest
 from streamscope.analysis.matching import SAME_PROGRAM_FROM, Joined, join
-from streamscope.analysis.overlap import kernel_time_ns
+from streamscope.analysis.overlap import kernel_time_ns, span_ns
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, SAME_WITHIN, Ranking
 from streamscope.analysis.summary import Summary, summary
 from streamscope.analysis.table import in_markdown, markdown_rows
 from streamscope.analysis.verdict import Change
+from streamscope.analysis.work import Work, work_of
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError, printable
@@ -58,6 +59,10 @@ class Contribution:
         """Second less first, in µs."""
         return self.second_us - self.first_us
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"name": self.label, "first_us": self.first_us, "second_us": self.second_us, "difference_us": self.difference_us}
+
 
 @dataclass(frozen=True, repr=False)
 class TraceDiff(Result):
@@ -70,8 +75,13 @@ class TraceDiff(Result):
         Of both.
     joined : Joined
         Which span of one is which of the other.
+    span_us : tuple of float
+        Of both; of several GPUs, that of all together.
     contributions : tuple of Contribution
-        Kernel time, less time side by side, copies alone and idle time by cause: together the span.
+        Kernel time, less time side by side, copies alone and idle time by cause: together the span. Of several GPUs, those of one:
+        without communication that compute hides, and with the time before and after, in which others worked.
+    communication : Contribution, optional
+        Of several GPUs, the communication of that one, hidden or not.
     rows : tuple of DiffRow
         By how much they change: the largest first.
     """
@@ -82,7 +92,9 @@ class TraceDiff(Result):
     second: Trace
     summaries: tuple[Summary, Summary]
     joined: Joined
+    span_us: tuple[float, float]
     contributions: tuple[Contribution, ...]
+    communication: Contribution | None
     rows: tuple[DiffRow, ...]
 
     @property
@@ -96,9 +108,14 @@ class TraceDiff(Result):
     @property
     def title(self) -> str:
         """Which two traces are compared."""
-        gpus = [f" · GPU {gpu}" for gpu in self._gpus] or ["", ""]
+        gpus = [f" · GPU {gpu}" for gpu in self._gpus] or [self._of_several, self._of_several]
         parts = [f"{each.info.program} · {each.info.engine}{gpu}" for each, gpu in zip(self.summaries, gpus, strict=True)]
         return f"{parts[0]} → {parts[1]}"
+
+    @property
+    def _of_several(self) -> str:
+        """Which GPU the parts and rows are of, in traces of several; else empty."""
+        return f" · GPU {self.summaries[0].gpu}" if self.communication else ""
 
     @property
     def pairs(self) -> IntArray:
@@ -127,6 +144,7 @@ class TraceDiff(Result):
         return (
             *([apart] if both < SAME_PROGRAM_FROM else []),
             *([f"GPU {gpus[0]} is compared with GPU {gpus[1]}: ss.read(path, gpu=...) chooses"] if gpus else []),
+            *([_ONE_OF_ALL.format(self.summaries[0].gpu)] if self.communication and not gpus else []),
             *(["one trace was measured, the other was not"] if len(kinds) > 1 else []),
             *([f"two devices: {listed(list(devices))}"] if len(devices) > 1 else []),
             *(
@@ -157,7 +175,7 @@ class TraceDiff(Result):
     @cached_property
     def answer(self) -> str:
         """How the two compare, and why. One measured run of each tells no difference: then it compares these runs only."""
-        (first_us, second_us), (first, second) = (each.span_us for each in self.summaries), self.names
+        (first_us, second_us), (first, second) = self.span_us, self.names
         if not first_us or not second_us:
             return _begun(f"{first if second_us else second} has no spans, so there is nothing to compare.", self.names)
         profiled = [name for name, each in zip(self.names, self.summaries, strict=True) if each.info.profiled]
@@ -190,12 +208,13 @@ class TraceDiff(Result):
         parts = [part for part in parts if abs(part.difference_us) >= _WORTH_TELLING * abs(change_us)]
         along = [_words(part) for part in parts if part.difference_us * change_us > 0]
         against = [_words(part) for part in parts if part.difference_us * change_us < 0]
-        return listed(along) + (f"; against that, {listed(against)}" if against else "")
+        on = f"on GPU {self.summaries[0].gpu}, " if self.communication and not self._gpus else ""
+        return on + listed(along) + (f"; against that, {listed(against)}" if against else "")
 
     def _most_changed(self) -> str:
         top = next((row for row in self.rows if row.kind == "kernel"), None)
         change_us = sum(row.difference_us for row in self.rows if row.kind == "kernel")
-        if top is None or abs(top.difference_us) < _WORTH_TELLING * abs(self.summaries[1].span_us - self.summaries[0].span_us):
+        if top is None or abs(top.difference_us) < _WORTH_TELLING * abs(self.span_us[1] - self.span_us[0]):
             return ""
         change, most = signed_time_text(change_us * 1e3), signed_time_text(top.difference_us * 1e3)
         return f" Of kernel time ({change} in all), {shortened(top.called, 60)} changed most: {most}."
@@ -212,20 +231,18 @@ class TraceDiff(Result):
         ['answer', 'first', 'second', 'joined_by', 'difference_us', 'contributions', 'rows', 'warnings']
         """
         traces = [
-            {"program": each.info.program, "engine": each.info.engine, "device": each.info.device.name, "span_us": each.span_us,
+            {"program": each.info.program, "engine": each.info.engine, "device": each.info.device.name, "span_us": span_us,
              "gpu_busy_us": each.gpu_busy_us, "idle_us": each.idle.total_ns / 1000, "overlap": each.overlap}
-            for each in self.summaries
+            for each, span_us in zip(self.summaries, self.span_us, strict=True)
         ]  # fmt: skip
         return {
             "answer": self.answer,
             "first": traces[0],
             "second": traces[1],
             "joined_by": self.joined.by,
-            "difference_us": self.summaries[1].span_us - self.summaries[0].span_us,
-            "contributions": [
-                {"name": part.label, "first_us": part.first_us, "second_us": part.second_us, "difference_us": part.difference_us}
-                for part in self.contributions
-            ],
+            "difference_us": self.span_us[1] - self.span_us[0],
+            "contributions": [part.to_dict() for part in self.contributions],
+            **({"gpu": self.summaries[0].gpu, "communication": self.communication.to_dict()} if self.communication else {}),
             "rows": [row.to_dict() for row in self.rows],
             "warnings": list(self.warnings),
         }
@@ -276,9 +293,12 @@ class TraceDiff(Result):
         return views.timeline(self)
 
     def contribution_rows(self) -> Iterator[tuple[str, ...]]:
-        """Yield label, both values and the difference of each contribution as text, then of the span, which is their sum."""
-        span = Contribution("span", self.summaries[0].span_us, self.summaries[1].span_us)
-        for part in (*self.contributions, span):
+        """Yield label, both values and the difference of each contribution as text, then of the span, which is their sum.
+
+        Of several GPUs, communication comes last, which is no part: what compute hides of it takes no time.
+        """
+        span = Contribution("span", *self.span_us)
+        for part in (*self.contributions, span, *([self.communication] if self.communication else [])):
             yield part.label, *(format_us(value).replace("-", "−") for value in (part.first_us, part.second_us)), signed(part.difference_us)
 
     @property
@@ -329,8 +349,10 @@ def diff(first: Trace, second: Trace) -> TraceDiff:
     times, a row has the median of the differences of its pairs with its interval, as `median_interval` has it. If the two traces have
     different counts, it has the difference of the medians, with the interval from one's low end to the other's high end. Unit: µs.
 
-    Of traces of several GPUs, one GPU is compared: the busiest of the first, in both traces if the second one has it. Take others by
-    `Trace.of_gpu`, also two GPUs of one trace: ``ss.diff(trace.of_gpu(0), trace.of_gpu(1))``.
+    Of traces of several GPUs, the span is that of all together, as in `ss.compare`. Its parts and the rows are of one GPU: the busiest of
+    the first, in both traces if the second one has it. There, span = compute - what of it runs side by side + communication alone + copies
+    and sets alone + idle time by cause + what the others did before and after. If one of the two is of one GPU, so is the span. Take
+    other GPUs by `Trace.of_gpu`, also two of one trace: ``ss.diff(trace.of_gpu(0), trace.of_gpu(1))``.
 
     Parameters
     ----------
@@ -354,11 +376,18 @@ def diff(first: Trace, second: Trace) -> TraceDiff:
             raise TraceError(
                 f"diff compares two traces, not {shown(trace)}", hint='a run has one: runs["graph"].trace; ss.read opens a file'
             )
+    whole = first, second
     first, second = _one_gpu_each(first, second)
     summaries = summary(first), summary(second)
     joined = join(first, second)
     rows = sorted(diff_rows(first, second, joined), key=lambda row: -abs(row.difference_us))
-    return TraceDiff(first, second, summaries, joined, _contributions((first, second), summaries), tuple(rows))
+    several = all(len(trace.gpus) > 1 for trace in whole)
+    one, other = (span_ns(trace.spans) / 1000 if several else found.span_us for trace, found in zip(whole, summaries, strict=True))
+    parts, communication = _contributions((first, second), summaries), None
+    if several:
+        parts = _of_several(parts, (first, second), summaries, (one, other))
+        communication = Contribution("communication in all", *(found.work.communication_ns / 1000 for found in summaries))
+    return TraceDiff(first, second, summaries, joined, (one, other), parts, communication, tuple(rows))
 
 
 def _one_gpu_each(first: Trace, second: Trace) -> tuple[Trace, Trace]:
@@ -380,11 +409,30 @@ def _contributions(traces: tuple[Trace, Trace], summaries: tuple[Summary, Summar
     return tuple(Contribution(label, *values) for label, *values in zip(_PARTS, *parts, strict=True))
 
 
+def _of_several(
+    parts: tuple[Contribution, ...], traces: tuple[Trace, Trace], summaries: tuple[Summary, Summary], span_us: tuple[float, float]
+) -> tuple[Contribution, ...]:
+    """Return the parts of the span of several GPUs, from those of one: communication stands apart, and so does the time around."""
+    columns = []
+    for trace, found, whole_us in zip(traces, summaries, span_us, strict=True):
+        durations_us = int(trace.spans.duration_ns[work_of(trace) == Work.COMPUTE].sum()) / 1000
+        work = found.work
+        alone_us, copies_us = work.exposed_communication_ns / 1000, work.exposed_memory_ns / 1000
+        columns.append((durations_us, work.compute_ns / 1000 - durations_us, alone_us, copies_us, whole_us - found.span_us))
+    compute, beside, alone, copies, around = zip(*columns, strict=True)
+    return (
+        Contribution("compute", *compute), Contribution(_BESIDE, *beside), Contribution("communication alone", *alone),
+        Contribution("copies and sets alone", *copies), *parts[3:], Contribution(_AROUND, *around),
+    )  # fmt: skip
+
+
+_BESIDE, _AROUND = "kernels side by side", "other GPUs before and after"
+_ONE_OF_ALL = "the span is of all GPUs, its parts and the rows are of GPU {}: ss.diff(a.of_gpu(n), b.of_gpu(n)) compares another"
 _PARTS = (
-    "kernel time", "kernels side by side", "copies and sets alone",
+    "kernel time", _BESIDE, "copies and sets alone",
     "idle: host wait", "idle: launch", "idle: kernel wait", "idle: other",
 )  # fmt: skip
-_IN_WORDS = {"idle: launch": "launch latency", "idle: other": "other idle time"}
+_IN_WORDS = {"idle: launch": "launch latency", "idle: other": "other idle time", _AROUND: f"time of {_AROUND}"}
 
 
 def _begun(sentence: str, names: tuple[str, str]) -> str:
@@ -395,6 +443,6 @@ def _begun(sentence: str, names: tuple[str, str]) -> str:
 def _words(part: Contribution) -> str:
     amount = time_text(abs(part.difference_us) * 1e3)
     more = part.difference_us > 0
-    if part.label == "kernels side by side":  # It shortens the span, so more of it is a negative difference.
+    if part.label == _BESIDE:  # It shortens the span, so more of it is a negative difference.
         return f"{amount} {'less' if more else 'more'} saved by kernels side by side"
     return f"{amount} {'more' if more else 'less'} {_IN_WORDS.get(part.label, part.label.removeprefix('idle: '))}"
