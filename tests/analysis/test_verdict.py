@@ -21,7 +21,7 @@ def engine(makespan_us, *, name="async", busy=0.5, noise=0.01, copies=0.0, host=
     metrics = EngineMetrics(
         engine=name, simulated=False, repeats=20, makespan_basis="95 % interval of the median",
         makespan_us=makespan_us, makespan_low_us=makespan_us * (1 - noise), makespan_high_us=makespan_us * (1 + noise),
-        gpu_busy_us=busy * makespan_us, idle_us=(1 - busy) * makespan_us, busy_fraction=busy, overlap_us=0, overlap=0,
+        gpu_busy_us=busy * makespan_us, idle_us=(1 - busy - copies) * makespan_us, busy_fraction=busy, overlap_us=0, overlap=0,
         copy_us=copies * makespan_us, host_wait_us=0, kernel_wait_us=0, other_idle_us=(1 - busy - copies) * makespan_us,
         host_function_us=host * makespan_us, kernel_count=100, kernel_time_us=busy * makespan_us,
         api_time_us=100, launch_latency_us=5, queue_time_us=2, recording_cost=1.1, missing_records=0,

@@ -198,12 +198,12 @@ def _makespan_title(metrics: Mapping[str, EngineMetrics]) -> str:
     first = reference_engine(metrics)
     best = fastest(metrics)[0]
     where = " on the busiest GPU" if metrics[first].busy_imbalance is not None else ""
-    idle = f"Under {first} no kernel runs{where} for {_idle_percent(metrics[first])} of the makespan"
-    return idle if best == first else f"{idle}, under {best} for {_idle_percent(metrics[best])}"
+    idle = f"Under {first} no kernel runs{where} for {_unused_percent(metrics[first])} of the makespan"
+    return idle if best == first else f"{idle}, under {best} for {_unused_percent(metrics[best])}"
 
 
-def _idle_percent(metrics: EngineMetrics) -> str:
-    return f"{100 * metrics.idle_us / metrics.makespan_us:.0f} %" if metrics.makespan_us else "0 %"
+def _unused_percent(metrics: EngineMetrics) -> str:
+    return f"{100 * (metrics.idle_us + metrics.copy_us) / metrics.makespan_us:.0f} %" if metrics.makespan_us else "0 %"
 
 
 def _speedup_title(metrics: Mapping[str, EngineMetrics], base: str) -> str:

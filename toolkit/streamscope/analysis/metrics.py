@@ -58,14 +58,14 @@ class EngineMetrics(Result):
     makespan_basis : str
         Kind of the interval; see `MedianInterval`.
     repeats : int
-    gpu_busy_us, idle_us : float
-        Time with a kernel running, and the rest of the makespan.
+    gpu_busy_us, copy_us, idle_us : float
+        Time with a kernel running, with copies and sets alone, and the rest of the makespan.
     busy_fraction : float
         ``gpu_busy_us / makespan_us``.
     overlap_us, overlap : float
         Time with two or more kernels running, and its share of ``gpu_busy_us``.
-    copy_us, host_wait_us, launch_wait_us, kernel_wait_us, other_idle_us : float
-        Parts of ``idle_us``: copies alone, and the four causes of idleness.
+    host_wait_us, launch_wait_us, kernel_wait_us, other_idle_us : float
+        Parts of ``idle_us``: the four causes of idleness.
     host_function_us : float
         Part of ``idle_us`` in which a host function of the program ran and nothing else did.
     kernel_count : int
@@ -205,9 +205,9 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
     spans = trace.spans
     makespan = makespan_ns(makespans_ns)
     busy_ns, overlapped_ns = gpu_busy_ns(spans), overlap_ns(spans)
-    unused_ns = idle_ns(makespan.median, busy_ns)
-    copy_ns = min(exposed_copy_ns(spans), unused_ns)
-    causes = _split_idle(unused_ns - copy_ns, device_idle(spans))
+    copy_ns = min(exposed_copy_ns(spans), max(makespan.median - busy_ns, 0.0))
+    unused_ns = idle_ns(makespan.median, busy_ns, copy_ns)
+    causes = _split_idle(unused_ns, device_idle(spans))
     missing, latency_ns = missing_records(whole.spans), launch_latency_ns(spans)
     simulated = trace.info.device.simulated
     cost = recording_cost(trace.info.ledger)
@@ -230,7 +230,7 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
         launch_wait_us=causes[1] / 1000,
         kernel_wait_us=causes[2] / 1000,
         other_idle_us=causes[3] / 1000,
-        host_function_us=min(exposed_host_ns(spans), unused_ns - copy_ns) / 1000,
+        host_function_us=min(exposed_host_ns(spans), unused_ns) / 1000,
         kernel_count=kernel_count(spans),
         kernel_time_us=kernel_time_ns(spans) / 1000,
         api_time_us=api_time_ns(spans) / 1000,
@@ -286,12 +286,12 @@ def makespan_ns(repeats_ns: npt.ArrayLike) -> MedianInterval:
     return median_interval(repeats_ns)
 
 
-def idle_ns(makespan_ns: float, busy_ns: float) -> float:
-    """Time in which no kernel runs; copies alone count as idle.
+def idle_ns(makespan_ns: float, busy_ns: float, copy_ns: float = 0.0) -> float:
+    """Time in which neither a kernel nor a copy nor a set runs.
 
-    Formula: makespan (median, without recording) - GPU busy, never below 0. Unit: ns.
+    Formula: makespan (median, without recording) - GPU busy - copies and sets alone, never below 0. Unit: ns.
     """
-    return max(makespan_ns - busy_ns, 0.0)
+    return max(makespan_ns - busy_ns - copy_ns, 0.0)
 
 
 def busy_fraction(makespan_ns: float, busy_ns: float) -> float:

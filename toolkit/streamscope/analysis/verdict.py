@@ -408,7 +408,7 @@ def assess(
 def shares_of(metrics: EngineMetrics) -> Shares:
     """Return where an engine's makespan goes."""
     whole = metrics.makespan_us
-    parts = metrics.copy_us, metrics.host_function_us, metrics.idle_us - metrics.copy_us - metrics.host_function_us
+    parts = metrics.copy_us, metrics.host_function_us, metrics.idle_us - metrics.host_function_us
     copies, host, launching = (part / whole if whole else 0.0 for part in parts)
     return Shares(
         metrics.busy_fraction,
