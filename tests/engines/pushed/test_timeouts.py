@@ -179,3 +179,46 @@ def test_a_collective_that_is_pushed_after_an_abort_by_somebody_else_is_whole(pa
     np.testing.assert_array_equal([pair.engine.read(r), pair.engine.read(s)], np.full((2, 4), 2.0))
     with pytest.raises(DeviceError, match="aborted"):
         pair.engine.read(pair.p)
+
+
+@pytest.fixture
+def aborts_in(pair, monkeypatch):
+    """Let the next call of a method of streams or events abort all collectives, as another thread may."""
+
+    def prepared(owner, method):
+        call = getattr(owner, method)
+
+        def aborting(*arguments):
+            monkeypatch.setattr(owner, method, call)
+            pair.engine.device.abort_collectives()
+            return call(*arguments)
+
+        monkeypatch.setattr(owner, method, aborting)
+
+    return prepared
+
+
+def test_an_abort_between_launch_and_record_is_met(pair, aborts_in):
+    aborts_in(type(pair.engine.device.stream("another")), "record")
+    pair.reduce()
+    assert pair.engine.device.collective_aborts == 1
+    with pytest.raises(DeviceError, match=r"all_reduce .* aborted"):
+        pair.engine.read(pair.p)
+    pair.works()
+
+
+def test_what_is_aborted_while_the_engine_asks_whether_it_has_ended_has_not(pair, aborts_in):
+    engine = pair.engine
+    u, v, p, q = (engine.variable(np.ones(1 << 20), gpu=gpu) for gpu in (0, 1, 0, 1))
+    engine.wait_all()
+    engine.push(ss.ops.all_to_all, reads=(u, v), writes=(p, q))
+    for _ in range(20):  # Until it has begun.
+        engine.push(ss.ops.add, reads=(pair.other, pair.other), writes=(pair.other,))
+    aborts_in(type(engine.device.event()), "done")
+    pair.reduce()
+    assert engine.device.collective_aborts == 1
+    with pytest.raises(DeviceError, match=r"all_to_all .* aborted"):
+        engine.read(p)
+    with pytest.raises(DeviceError, match=r"all_reduce .* aborted"):
+        engine.wait_all()
+    pair.works()

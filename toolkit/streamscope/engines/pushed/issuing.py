@@ -166,7 +166,7 @@ class Issuer:
     def abort_collectives(self) -> bool:
         """Abort the collectives that are under way, if there are any; tell whether there were. The caller need not hold the lock."""
         # All are asked: those that have ended keep their results.
-        under_way = [each for each in list(self._collectives) if not each.has_ended()]
+        under_way = [each for each in list(self._collectives) if not self._has_ended(each)]
         if under_way:
             self.device.abort_collectives()
         return bool(under_way)
@@ -187,6 +187,11 @@ class Issuer:
             behind = [fault for each, fault in faults if state.writer is not None and each.is_before(state.writer)]
             if behind:
                 spoiled((state,), behind[0])
+
+    def _has_ended(self, each: _Collective) -> bool:
+        """Ask the device whether a collective has ended on all GPUs; what an abort may have ended, which is not noted yet, has not."""
+        each.ended = each.ended or (all(stamp.event.done() for stamp in each.stamps) and self._aborts_now() == self._aborts)
+        return each.ended
 
     def _aborts_now(self) -> int:
         return self.device.collective_aborts if self.gpus > 1 else 0
@@ -216,10 +221,10 @@ class Issuer:
             stamp = lane.record()
             note(lane.index, stamp, reads, writes)
             stamps.append(stamp)
-        self.note_aborts()
-        while self._collectives and self._collectives[0].has_ended():
-            self._collectives.popleft()
         self._collectives.append(_Collective(stamps, application.parts[0].name, where or application.lines[0] or user_line()))
+        self.note_aborts()  # Behind that: another thread may have aborted it since it was launched.
+        while self._collectives and self._has_ended(self._collectives[0]):
+            self._collectives.popleft()
         if self._synchronous:
             for stamp in stamps:
                 self.lanes[stamp.lane].stream.synchronize()
@@ -239,11 +244,7 @@ class _Collective:
     name: str
     where: str
     ended: bool = False
-
-    def has_ended(self) -> bool:
-        """Ask the device whether it has ended on all GPUs."""
-        self.ended = self.ended or all(stamp.event.done() for stamp in self.stamps)
-        return self.ended
+    """Whether it is known that it has ended by itself on all GPUs."""
 
     def is_known(self, clock: Clock) -> bool:
         """Tell whether it has ended, by the host's clock."""
