@@ -53,3 +53,33 @@ def test_a_run_whose_collectives_were_aborted_has_no_results(engine):
     prepared.load([X, X])
     prepared.run()
     np.testing.assert_array_equal(prepared.outputs()[0], 4 * X + 1)
+
+
+def in_place(u, v):
+    with ss.gpu(0):
+        u -= 1
+    p, q = ss.ops.all_reduce([u, v])
+    return p, q
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_run_writes_in_place_is_loaded_again_after_an_abort(engine):
+    device = SimulatedDevice(gpus=2)
+    prepared = ss.prepare(ss.program(in_place).trace(X, X.copy()), engine=engine, device=device)
+    device.abort_collectives()
+    prepared.load([X, X.copy()])
+    prepared.run()
+    prepared.outputs()
+    prepared.run()
+    device.abort_collectives()
+    for each in (prepared, prepared.twin()):
+        each.run()
+        with pytest.raises(DeviceError, match=r"aborted since u was loaded, which 'in_place' writes in place.*load its inputs again"):
+            each.outputs()
+    prepared.load([X, X.copy()])
+    prepared.run()
+    np.testing.assert_array_equal(prepared.outputs()[0], 2 * X - 1)
+    device.abort_collectives()
+    prepared.rebind({"u": X.copy()})
+    prepared.run()
+    np.testing.assert_array_equal(prepared.outputs()[0], 2 * X - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import InitVar, dataclass, field
@@ -83,6 +83,8 @@ class Prepared:
     _to_capture: bool = True
     _aborts: int = 0
     """How often the device had aborted collectives when the latest run began; counted for a program that has some."""
+    _filled: dict[int, int] = field(default_factory=dict)
+    """The same count when inputs were filled, of those that such a program writes in place: a run that is aborted leaves anything there."""
     _former: dict[int, Graph] = field(default_factory=dict)
     progress: InitVar[Progress | None] = None
 
@@ -150,7 +152,12 @@ class Prepared:
                 array = host_array(values)
                 _check_spec(program.variables[variable], array.shape, array.dtype)
                 self.device.write(self._binder.buffers[variable], array)
-            self._unfilled.clear()
+            self._note_filled(program.inputs)
+
+    def _note_filled(self, inputs: Iterable[int]) -> None:
+        self._unfilled.difference_update(inputs)
+        if self._communicates:
+            self._filled.update(dict.fromkeys(self.program.written_inputs.intersection(inputs), self.device.collective_aborts))
 
     def rebind(self, inputs: Mapping[str, Any]) -> None:
         """Let memory of the user's take the place of inputs, without a copy; blocking, after all that was issued is done.
@@ -181,7 +188,7 @@ class Prepared:
             with self._binder.replacing(buffers):
                 # All are bound before any takes effect, so an error leaves calls and memory as they were.
                 calls = [self._binder.bind(bound.step).call for bound in touched]
-            self._unfilled -= buffers.keys()
+            self._note_filled(buffers)
             for bound, call in zip(touched, calls, strict=True):
                 bound.call = call
             for index, bound in self._replays():
@@ -293,22 +300,36 @@ class Prepared:
         EngineError
             It has not run yet, or an input was never filled.
         DeviceError
-            Its collectives were aborted, in the latest run or since.
+            Its collectives were aborted, in the latest run or since; or before that, and what it writes in place was not loaded since.
         """
         with self.lock:
             if not self._runs:
                 raise EngineError(f"{self.program.name!r} has not run yet, so it has no results", hint="call run() first")
             if self._unfilled:
-                names = ", ".join(sorted(self.program.variables[variable].name for variable in self._unfilled))
-                raise EngineError(f"{self.program.name!r} ran, but nothing was loaded into {names}", hint="call load([...]) before run()")
-            self.wait()
-            # Whoever waited when they were aborted has the error; what was written meanwhile is undefined.
-            if self._communicates and self.device.collective_aborts != self._aborts:
-                raise DeviceError(
-                    f"collectives were aborted, so {self.program.name!r} has no results", hint="load its inputs, and run it again"
+                raise EngineError(
+                    f"{self.program.name!r} ran, but nothing was loaded into {self._names(self._unfilled)}",
+                    hint="call load([...]) before run()",
                 )
+            self.wait()
+            if self._communicates:
+                self._check_whole()
             program, buffers = self.plan.program, self._binder.buffers
             return [program.result(variable, self.device.read(buffers[variable])) for variable in program.outputs]
+
+    def _check_whole(self) -> None:
+        """Raise a DeviceError if collectives were aborted: whoever waited has the error, and what was written meanwhile is undefined."""
+        aborts, name = self.device.collective_aborts, self.program.name
+        if aborts != self._aborts:
+            raise DeviceError(f"collectives were aborted, so {name!r} has no results", hint="load its inputs, and run it again")
+        lost = [variable for variable, before in self._filled.items() if before != aborts]
+        if lost:
+            raise DeviceError(
+                f"collectives were aborted since {self._names(lost)} was loaded, which {name!r} writes in place, so it has no results",
+                hint="load its inputs again, and run it",
+            )
+
+    def _names(self, variables: Iterable[int]) -> str:
+        return ", ".join(sorted(self.program.variables[variable].name for variable in variables))
 
     def capture(self) -> None:
         """Capture the graphs that are not yet; update one that was there before, where that is possible, else instantiate.
