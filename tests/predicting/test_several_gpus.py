@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope.devices.link_model import LinkModel
+from streamscope.devices.measured_models import save_model
+from streamscope.trace import DeviceInfo, Trace
 from streamscope.workloads import WORKLOADS
 
 CASES = {
@@ -14,6 +19,12 @@ CASES = {
     "pipeline-parallel": {"layers": 1, "width": 256, "rows": 256, "batches": 3},
     "expert-parallel": {"blocks": 1, "width": 128, "tokens": 64},
 }
+
+
+def recorded(function):
+    """Return a trace of a function of two arrays under "sync"."""
+    runs = ss.compare(function, *np.ones((2, 64), np.float32), device="simulated", engines=["sync"], progress=False)
+    return runs["sync"].trace
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -28,8 +39,7 @@ def test_a_predicted_trace_knows_gpus_collectives_and_copies():
         u, v = ss.ops.all_reduce([x, y])
         return ss.ops.to_gpu(v, 0) + u
 
-    runs = ss.compare(both, *np.ones((2, 64), np.float32), device="simulated", engines=["sync"], progress=False)
-    trace = ss.what_if(runs["sync"].trace, engine="graph-dual")
+    trace = ss.what_if(recorded(both), engine="graph-dual")
     assert trace.gpus == (0, 1)
     assert trace.collectives.words("kind") == ["all_reduce"] * 2
     assert trace.peers.to_dict()["from_gpu"] == [1]
@@ -41,3 +51,19 @@ def test_a_change_counts_collectives_and_not_their_parts():
     predicted = ss.what_if(trace).without("all_reduce")
     assert predicted.scenario.changes == (f"without {len(trace.collectives) // 2} all_reduce",)
     assert not [note for note in predicted.notes if "beside others" in note]
+
+
+def test_links_are_those_that_were_calibrated_for_the_host_of_the_trace(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = recorded(lambda x, y: ss.ops.all_reduce([x, y]))
+    known = {"collectives": found.collectives, "peers": found.peers}
+
+    def graph_us(device):
+        trace = Trace(found.spans, replace(found.info, device=device), found.origins, **known)
+        return ss.what_if(trace, engine="graph").spans.end_ns.max() / 1e3
+
+    hosts = [DeviceInfo("cuda", "2 × NVIDIA H100"), DeviceInfo("cuda", "4 × NVIDIA H100"), found.info.device]
+    before = [graph_us(host) for host in hosts]
+    links = LinkModel.load()
+    save_model(replace(links, graph_call_ns=links.graph_call_ns + 1e6, provenance=replace(links.provenance, device="2 x NVIDIA H100")))
+    assert [round(graph_us(host) - us) for host, us in zip(hosts, before, strict=True)] == [1000, 0, 0]

@@ -7,16 +7,20 @@ another day. So prices of calls that the trace has are the trace's, and those th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from streamscope.analysis.idle import stream_gaps
 from streamscope.devices.cost_model import CostModel
+from streamscope.devices.link_model import LinkModel
+from streamscope.devices.measured_models import links_of
 from streamscope.engine_entry import GRAPH, traits_of
 from streamscope.predicting.tasks import LaunchKey, Task
 from streamscope.program.launch import LaunchKind
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.trace.trace import Trace
@@ -37,14 +41,16 @@ Waiting is the device's: of five traces each of 26 programs on one host, calls t
 class Host:
     """Host calls of a trace: a cost model with their costs from the trace, or as its other calls let one expect.
 
-    ``tails_ns`` says for launches of a name how long the call goes on after it has put the work on the stream; ``last_wait_ns`` what the
-    wait at the end of a run costs beside a stream's. Times of the host in the recorded run, times ``pace``, are those of a usual run.
+    ``links`` are those between its GPUs. ``tails_ns`` says for launches of a name how long the call goes on after it has put the work on
+    the stream; ``last_wait_ns`` what the wait at the end of a run costs beside a stream's. Times of the host in the recorded run, times
+    ``pace``, are those of a usual run.
     """
 
     model: CostModel
     tails_ns: dict[str, float]
     last_wait_ns: float
     pace: float = 1.0
+    links: LinkModel = field(default_factory=LinkModel.load)
 
     def paced(self, tasks: Sequence[Task]) -> list[Task]:
         """Return tasks whose calls take as long as in a usual run."""
@@ -100,7 +106,16 @@ def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel, measured_ns: 
     tails_ns = {name: max(0.0, float(np.median(early))) for name, early in by_name.items()}
     # The last wait is for a stream of each GPU, one after the other.
     last_wait_ns = max(0.0, _last_wait_ns(trace) - len(trace.gpus) * scaled.synchronize_return_ns) if waits else 0.0
-    return Host(scaled, tails_ns, last_wait_ns, pace)
+    return Host(scaled, tails_ns, last_wait_ns, pace, _links_of(trace.info.device))
+
+
+def _links_of(device: DeviceInfo) -> LinkModel:
+    """Return the links of a host by the name that `CudaDevice` gives it: as measured on this machine, else the built-in ones.
+
+    A simulated host has another name, and the built-in links.
+    """
+    found = re.fullmatch(r"(?:simulated )?(\d+) × (.+)", device.name)
+    return links_of(int(found[1]), found[2]) if found else LinkModel.load()
 
 
 _LEAST_NS = 1.0

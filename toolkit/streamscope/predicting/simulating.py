@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from streamscope.arrays import IntArray
 from streamscope.devices.launch_costs import KernelCost, Residency
-from streamscope.devices.link_model import LinkModel
 from streamscope.devices.product_times import HOPPER_THREADS
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, GRAPH
@@ -62,7 +61,7 @@ class TakenPrices:
         if launch.collective is not None and math.isnan(call_ns):
             known = self._call_of_last(launch.collective, launch.operation)
             count = len(launch.collective.gpus)
-            return 0.0 if known else LinkModel.load().call_ns(count) / count
+            return 0.0 if known else self.host.links.call_ns(count) / count
         return self.host.model.call_ns(launch) if math.isnan(call_ns) else call_ns
 
     def _call_of_last(self, collective: Collective, operation: int) -> bool:
@@ -160,7 +159,7 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
     def waits(launch: Launch, _: str) -> tuple[float, float]:
         return max(0.0, prices.task(launch).gap_ns - usual_ns), 1.0
 
-    device = SimulatedDevice(host.model, prices=prices, delays=waits, gpus=program.gpus)
+    device = SimulatedDevice(host.model, prices=prices, delays=waits, gpus=program.gpus, links=host.links)
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
     recorded, info = DeviceLogRecorder(device, device.log).spans(prepared, logged_run(prepared, device.log))
