@@ -60,6 +60,7 @@ def test_what_names_no_gpus(opened, gpus):
         ("simulated:1", None, "unknown device 'simulated:1'", "choose auto, cuda or simulated"),
         ("auto:1", None, "unknown device 'auto:1'", "choose auto, cuda or simulated"),
         ("simulated", 9, "gpus=9 is out of range", "1 to 8"),
+        ("simulated", [0, 12], "there is no simulated GPU 12: a host has up to 8", "0 to 7"),
         ("simulated", 10**14, "gpus=100000000000000 is out of range", "1 to 8"),
     ],
 )

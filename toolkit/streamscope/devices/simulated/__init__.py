@@ -11,16 +11,19 @@
     core.py              the discrete-event core: actions in order of time, the host's clock, faults
 """
 
-from streamscope.device_entry import DeviceEntry
+from streamscope.device_entry import MOST_GPUS, DeviceEntry
 from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.simulated.core import Delays
 from streamscope.devices.simulated.device import SimulatedDevice
+from streamscope.errors import DeviceError
 
 __all__ = ["SIMULATED", "Delays", "DeviceLog", "LogRecord", "SimulatedDevice"]
 
 
 def _opened(gpus: tuple[int, ...] | None) -> SimulatedDevice:
-    """Open a simulated GPU, or a host of as many as there are numbers."""
+    """Open a simulated GPU, or a host of as many as there are numbers, which are all alike."""
+    if beyond := [number for number in gpus or () if number >= MOST_GPUS]:
+        raise DeviceError(f"there is no simulated GPU {beyond[0]}: a host has up to {MOST_GPUS}", hint=f"0 to {MOST_GPUS - 1}")
     return SimulatedDevice(gpus=len(gpus or (0,)))
 
 
