@@ -31,7 +31,7 @@ def recorded(function):
 def test_every_engine_is_predicted_from_the_sync_trace(name):
     function, inputs = WORKLOADS[name].build(**CASES[name])
     found = ss.verify(function, *inputs, device="simulated", progress=False)
-    assert all(abs(each.error) < 0.05 for each in found.values())
+    assert all(abs(each.error) < (0.05 if engine == "graph-dual" else 0.001) for engine, each in found.items())
 
 
 def test_a_predicted_trace_knows_gpus_collectives_and_copies():
