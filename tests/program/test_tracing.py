@@ -502,3 +502,25 @@ def test_tracing_makes_no_source(monkeypatch, fuse):
         assert program.trace(*inputs).operations
     with pytest.raises(pytest.fail.Exception, match="a source was made"):
         programs[0][0].source(x, x)
+
+
+def test_an_operation_in_a_block_of_another_gpu_is_refused():
+    def used_before(x):
+        y = x * 2
+        with ss.gpu(1):
+            return x + 1, y
+
+    with pytest.raises(ProgramError, match=r"add at .* is in a block of ss\.gpu\(1\), and 'x' lies on GPU 0") as caught:
+        ss.program(used_before).trace(np.ones(4))
+    assert caught.value.hint == "copy it first, ss.ops.to_gpu(x, 1), or move the operation out of the block"
+
+
+def test_copies_lead_out_of_a_block_of_a_gpu():
+    def copied(x):
+        y = x * 2
+        with ss.gpu(1):
+            on_1 = ss.ops.to_gpu(y[::2], 1) + 1  # A view that is copied on GPU 0 first.
+            return on_1, ss.ops.to_gpu(y, 0), ss.ops.to_host(y)
+
+    traced = ss.program(copied).trace(np.ones(4))
+    assert [traced.variables[output].gpu for output in traced.outputs] == [1, 0, 0]

@@ -66,7 +66,8 @@ def to_gpu(x: object, gpu: int, *, out: object = None) -> Symbol:
     target = checked_gpu("ss.ops.to_gpu", gpu)
     tracer.several = tracer.several or target > 0
     if isinstance(x, Symbol) and (x.gpu if x.place is not None else tracer.gpu) == target:
-        return copy(x, out=out)
+        with tracer.anywhere():
+            return copy(x, out=out)
     return cast("Symbol", _to_gpu(x, out=out, gpu=target))
 
 

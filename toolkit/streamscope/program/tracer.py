@@ -124,6 +124,8 @@ class Tracer:
     """Current text of `label`; empty outside it."""
     gpu: int = 0
     """The GPU of `gpu`, 0 outside it: inputs that nothing has used yet, and results without arguments, come to lie there."""
+    block: int | None = None
+    """The GPU of the block of `gpu` that operations are in, None outside it: those that run elsewhere are refused."""
     several: bool = False
     """Whether anything may lie on another GPU than 0."""
     lines: UserLines = field(default_factory=UserLines)
@@ -308,7 +310,8 @@ class Tracer:
         """Return a copy of a view, made once for all who need it while the variable is not written."""
         key, writes = (view.id, view.view), self._writes[view.id]
         if key not in self._copies or self._copies[key][0] != writes:
-            self._copies[key] = writes, operators["copy"](view)
+            with self.anywhere():
+                self._copies[key] = writes, operators["copy"](view)
         return self._copies[key][1]
 
     def _source(self, operator: Operator, argument: object, where: str) -> Symbol:
@@ -383,6 +386,20 @@ class Tracer:
                 f"and {placed[second].name!r} on GPU {second}",
                 hint=f"copy one of them first: ss.ops.to_gpu({placed[second].name}, {first})",
             )
+        if operator.writes_gpus is None and operator.writes_to is MemoryPlace.DEVICE and self.block not in (None, at):
+            raise ProgramError(
+                f"{operator.name} at {where} is in a block of ss.gpu({self.block}), and {placed[at].name!r} lies on GPU {at}",
+                hint=f"copy it first, ss.ops.to_gpu({placed[at].name}, {self.block}), or move the operation out of the block",
+            )
+
+    @contextmanager
+    def anywhere(self) -> Iterator[None]:
+        """Let operations run where their operands lie, whatever block of `gpu` they are in."""
+        before, self.block = self.block, None
+        try:
+            yield
+        finally:
+            self.block = before
 
     def _result(self, operator: Operator, spec: ArraySpec, gpu: int) -> Symbol:
         """Make a variable for a result: without axes it is a number, as NumPy's scalars are."""
@@ -513,7 +530,8 @@ def gpu(number: int) -> _GeneratorContextManager[None]:
     """Put variables on a GPU: ``with ss.gpu(1):`` inside a program; GPU 0 where there is no such block.
 
     Inputs that nothing has used yet, `empty` and copies from the host come to lie there. An operation runs on the GPU on which its
-    arguments lie; `ops.to_gpu` copies from one to another. The number is the place in the device's list of GPUs.
+    arguments lie; in the block, that must be this one. `ops.to_gpu` copies from one to another. The number is the place in the device's
+    list of GPUs.
 
     Parameters
     ----------
@@ -549,12 +567,12 @@ def checked_gpu(what: str, number: object) -> int:
 @contextmanager
 def _on_gpu(number: int) -> Iterator[None]:
     tracer = current_tracer("ss.gpu")
-    before, tracer.gpu = tracer.gpu, number
+    before, tracer.gpu, tracer.block = (tracer.gpu, tracer.block), number, number
     tracer.several = tracer.several or number > 0
     try:
         yield
     finally:
-        tracer.gpu = before
+        tracer.gpu, tracer.block = before
 
 
 def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "empty") -> Symbol:
