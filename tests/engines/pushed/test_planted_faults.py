@@ -49,6 +49,9 @@ def test_an_operand_that_failed_skips_the_collective_on_all_gpus_and_every_resul
         engine.push(ss.ops.add, reads=(results[2], results[2]), writes=(operands[2],))
         with pytest.raises(EngineError, match=r"broken .* failed: IndexError"):
             engine.wait_to_read(operands[2])
+        for each in results[:2]:  # Once on each GPU.
+            with pytest.raises(EngineError, match=r"broken .* failed: IndexError"):
+                engine.read(each)
         assert [each.version for each in results] == [0, 0, 0]
         np.testing.assert_array_equal([engine.read(each) for each in results], np.ones((3, 4)))
         engine.push(ss.ops.all_reduce, reads=operands, writes=results)

@@ -15,7 +15,7 @@ from tests.engines.pushed.several_gpus import Hosts, adversary
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed import issuing, lanes
-from streamscope.errors import DeviceError, ProgramError
+from streamscope.errors import DeviceError, EngineError, ProgramError
 
 
 @pytest.fixture
@@ -152,6 +152,48 @@ def test_there_is_no_such_gpu(host, gpu):
 def test_host_memory_belongs_to_no_gpu(host):
     with pytest.raises(ProgramError, match="gpu=1 and place='host'"):
         host.variable(np.ones(3), gpu=1, place="host")
+
+
+def _failed(engine):
+    """Push a collective one of whose operands has failed; return its results."""
+
+    def boom(values):
+        raise ValueError("boom")
+
+    u, v = both(engine)
+    p, q = both(engine, (3.0, 4.0))
+    values = engine.variable(np.ones(4), place="host")
+    engine.push(boom, reads=(values,), writes=(values,))
+    engine.push(ss.ops.to_device, reads=(values,), writes=(v,))
+    engine.push(ss.ops.all_reduce, reads=(u, v), writes=(p, q))
+    return p, q
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_each_gpu_tells_of_a_failed_collective_once(host, first):
+    results = _failed(host)
+    for gpu in (first, 1 - first):
+        with pytest.raises(EngineError, match="ValueError: boom"):
+            host.read(results[gpu])
+    assert [host.read(result)[0] for result in results] == [3, 4]
+    host.wait_all()
+
+
+def test_a_wait_for_all_tells_of_a_failed_collective_for_all_gpus(host):
+    p, q = _failed(host)
+    with pytest.raises(EngineError, match="ValueError: boom") as caught:
+        host.wait_all()
+    assert not hasattr(caught.value, "__notes__")
+    assert (host.read(p)[0], host.read(q)[0]) == (3, 4)
+
+
+def test_a_collective_that_is_pushed_again_mends_its_results(host):
+    p, q = _failed(host)
+    with pytest.raises(EngineError, match="ValueError: boom"):
+        host.read(p)
+    host.push(ss.ops.all_reduce, reads=tuple(both(host)), writes=(p, q))
+    assert (host.read(p)[0], host.read(q)[0]) == (3, 3)
+    host.wait_all()
 
 
 class WithoutOneWait:

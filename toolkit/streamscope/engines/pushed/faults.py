@@ -30,11 +30,19 @@ class Fault:
     """It is of a collective that was aborted after it was issued."""
     interrupted: bool = field(default=False, init=False)
     """Whether the cause came from outside the operation."""
+    others: dict[int, Fault] = field(default_factory=dict, init=False)
+    """The same fault for the results on other GPUs, each raised once, too."""
 
     def __post_init__(self) -> None:
         if self.cause is not None:
             self.interrupted = is_interruption(self.cause)
             self.cause = kept(self.cause)
+
+    def on_gpu(self, gpu: int) -> Fault:
+        """Return the same fault for the results on another GPU than the first."""
+        if gpu not in self.others:
+            self.others[gpu] = Fault(self.name, self.where, self.cause, self.pushed, self.raised, self.lost)
+        return self.others[gpu]
 
     def spoils(self, pushed: int | None) -> bool:
         """Tell whether a reader of a spoiled variable is skipped: it was pushed before a wait raised the fault.
@@ -44,6 +52,12 @@ class Fault:
         ``pushed``: the operation's number; None for one that runs as it is pushed.
         """
         return self.raised is None or (pushed is not None and pushed < self.raised)
+
+    def settle(self, raised: int) -> None:
+        """Count it as raised, on other GPUs too, by the wait of that number."""
+        self.raised, self.cause = raised, None
+        for other in self.others.values():
+            other.settle(raised)
 
     def error(self, raised: int = 0) -> StreamscopeError:
         """Return the error to raise, once, at the wait of that number: of the cause's class if it is one of ours."""
@@ -79,6 +93,8 @@ class FaultLog:
         self._faults: list[Fault] = []
         self._later = Alive[int, Fault]()  # by address
         self._more = 0
+        self._others = Alive[int, Fault]()
+        """By address: faults of results on other GPUs than that of the one which was raised."""
 
     def add(self, fault: Fault) -> None:
         """Keep a fault; the caller holds the engine's lock."""
@@ -99,7 +115,10 @@ class FaultLog:
             self._faults.remove(fault)
         elif self._later.pop(id(fault)) is not None:
             self._more -= 1
-        self.live = bool(self._faults or self._more)
+        self._others.pop(id(fault))
+        for other in fault.others.values():
+            self._others[id(other)] = other
+        self.live = bool(self._faults or self._more or len(self._others))
         return fault.error(self.number())
 
     def take_all(self) -> StreamscopeError | None:
@@ -108,6 +127,10 @@ class FaultLog:
         number = len(self._faults) + self._more
         self._faults, self._more, self.live = [], 0, False
         self._later.clear()
+        raised = self.number()
+        for other in (*self._others.values(), *(each for fault in known for each in fault.others.values())):
+            other.settle(raised)
+        self._others.clear()
         if not number:
             return None
         if not known:
@@ -115,10 +138,9 @@ class FaultLog:
                 f"{number} operations failed after {KEPT} others, and only the first {KEPT} errors are kept",
                 hint="wait more often",
             )
-        raised = self.number()
         error, *others = [fault.error(raised) for fault in known]
-        for other in others[: KEPT - 1]:
-            error.add_note(f"also: {other}")
+        for later in others[: KEPT - 1]:
+            error.add_note(f"also: {later}")
         if number > min(len(known), KEPT):
             error.add_note(f"and {number - min(len(known), KEPT)} more")
         return error

@@ -120,9 +120,11 @@ def written_by_host(states: Iterable[VariableState]) -> None:
 
 
 def spoiled(states: Iterable[VariableState], fault: Fault) -> None:
-    """Keep a fault on an operation's outputs."""
+    """Keep a fault on an operation's outputs: on each GPU one that is raised once."""
+    first: int | None = None
     for state in states:
-        state.fault = fault
+        first = state.gpu if first is None else first
+        state.fault = fault if state.gpu == first else fault.on_gpu(state.gpu)
 
 
 def passed_on(reads: Iterable[VariableState], writes: Iterable[VariableState], pushed: int | None) -> bool:
