@@ -130,7 +130,7 @@ def test_what_is_refused(host):
     x, y = both(host)
     z = host.variable(x.spec)
     host.push(ss.ops.add, reads=(x, y), writes=(z,))
-    with pytest.raises(ProgramError, match=r"lies on GPU 0, and .* on GPU 1 \(copy one of them first: ss.ops.to_gpu"):
+    with pytest.raises(ProgramError, match=r"lies on GPU 0, and .* on GPU 1 \(copy one of them first: ss.ops.to_gpu, gpu=0\)"):
         host.wait_to_read(z)
     with pytest.raises(ProgramError, match="makes its result on GPU 1, and 'variable 2' lies on GPU 0"):
         host.push(ss.ops.relu, reads=(y,), writes=(z,))
@@ -138,9 +138,22 @@ def test_what_is_refused(host):
         host.push(lambda x, y: (ss.ops.relu(x), ss.ops.relu(y)), reads=(x, y), writes=both(host))
     with pytest.raises(ProgramError, match="applies collectives among other operations"):
         host.push(lambda x, y: ss.ops.all_reduce([ss.ops.relu(x), y]), reads=(x, y), writes=both(host))
-    host.push(ss.ops.all_reduce, reads=(x, y), writes=(x, y))
-    with pytest.raises(ProgramError, match="cannot write over"):
+
+
+@pytest.mark.parametrize(("written", "attributes"), [((0, 1), {}), ((1, 0), {}), ((0,), {}), ((0, 1), {"bucket": 8})])
+def test_collectives_write_other_variables_than_they_read(host, written, attributes):
+    operands = both(host)
+    host.push(ss.ops.all_reduce, reads=operands, writes=[operands[at] for at in written], **attributes)
+    with pytest.raises(ProgramError, match=r"all_reduce cannot write over 'variable .', which it reads") as caught:
         host.wait_all()
+    assert caught.value.hint == "name other variables in writes="
+
+
+def test_a_push_without_an_attribute_that_it_needs_is_refused_at_once(host):
+    x, y = both(host)
+    with pytest.raises(ProgramError, match="to_gpu needs gpu=, which was not given") as caught:
+        host.push(ss.ops.to_gpu, reads=(x,), writes=(y,))
+    assert caught.value.hint == "engine.push(..., gpu=...), or another variable in reads="
 
 
 @pytest.mark.parametrize("gpu", [2, -1, True, "1"])

@@ -381,10 +381,12 @@ class Tracer:
             source.gpu = at
         if operator.writes_gpus is None and len(placed) > 1:
             first, second = list(placed)[:2]
+            name = placed[second].name
+            how = f"({name}, {first})" if name.isidentifier() else f", gpu={first}"
             raise ProgramError(
                 f"{operator.name} at {where} takes {placed[first].name!r}, which lies on GPU {first}, "
                 f"and {placed[second].name!r} on GPU {second}",
-                hint=f"copy one of them first: ss.ops.to_gpu({placed[second].name}, {first})",
+                hint=f"copy one of them first: ss.ops.to_gpu{how}",
             )
         if operator.writes_gpus is None and operator.writes_to is MemoryPlace.DEVICE and self.block not in (None, at):
             raise ProgramError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from inspect import Parameter
 from numbers import Real
 from threading import TIMEOUT_MAX
 from typing import Any
@@ -12,7 +13,9 @@ from streamscope.arguments import shown
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES
 from streamscope.engines.pushed.variable import PushedVariable
 from streamscope.errors import EngineError, ProgramError
+from streamscope.program.tracer import is_operator, takes_list
 from streamscope.program.variable import MemoryPlace
+from streamscope.signatures import signature_of
 from streamscope.words import a_kind, counted
 
 _ENGINE_VARIABLE = "STREAMSCOPE_ENGINE"
@@ -93,6 +96,23 @@ def checked_function(function: Callable[..., Any], name: str | None, attributes:
     if not isinstance(priority, int):
         raise ProgramError(f"priority={priority!r} is not a whole number", hint="0 is ordinary; above 0, the highest goes first")
     return title
+
+
+def check_complete(function: Callable[..., Any], title: str, reads: int, attributes: Mapping[str, Any]) -> None:
+    """Check that an operator has the attributes that it needs beside the variables that it reads."""
+    if not is_operator(function):
+        return
+    try:
+        parameters = [*signature_of(function).parameters.values()][1 if takes_list(function) else reads :]
+    except (TypeError, ValueError):  # A built-in one says nothing.
+        return
+    several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    for each in parameters:
+        if each.default is each.empty and each.kind not in several and each.name not in attributes:
+            raise ProgramError(
+                f"{title} needs {each.name}=, which was not given",
+                hint=f"engine.push(..., {each.name}=...), or another variable in reads=",
+            )
 
 
 def check_hashable(function: object, attributes: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any
 
-from streamscope.engines.pushed.arguments import checked_function
+from streamscope.engines.pushed.arguments import check_complete, checked_function
 from streamscope.engines.pushed.catalogue import Application, Catalogue, Key, RecentlyUsed, TracingError, combined
 from streamscope.engines.pushed.contents import Lifetimes
 from streamscope.engines.pushed.faults import Fault
@@ -120,6 +120,7 @@ class Pusher:
         for attribute, value in attributes.items():
             if isinstance(value, PushedVariable):
                 raise ProgramError(f"{title} got {value.name!r} as {attribute}=", hint="name variables in reads= and writes=")
+        check_complete(function, title, len(arguments), attributes)
         try:
             template = self._catalogue.template(function, title, arguments, targets, attributes)
         except TracingError as error:

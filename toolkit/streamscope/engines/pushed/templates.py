@@ -62,6 +62,9 @@ def trace(
     # A variable that is given twice is one input: two inputs may not share memory where one is written.
     reads = list(dict.fromkeys(arguments))
     in_place = any(state in reads for state in writes) and _takes_out(function)
+    if in_place and takes_list(function):
+        over = next(state.name for state in writes if state in reads)
+        raise ProgramError(f"{name} cannot write over {over!r}, which it reads", hint="name other variables in writes=")
     # Copies from the host, and what has no operands, have no other place than their results'.
     targets = dict.fromkeys(state.gpu for state in writes if state.place is MemoryPlace.DEVICE)
 
