@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope import analysis
 from streamscope.analysis import IdleSplit, LinkCopies, Work, json_lines, measure, summary
+from streamscope.analysis.collectives import awaited
 from streamscope.trace import Collectives, DeviceInfo, Origins, PeerCopies, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.collectives import bus_factor
 from streamscope.trace.joins import CALL_KINDS
@@ -96,6 +98,42 @@ def test_the_metrics_of_an_engine_are_those_of_its_busiest_gpu():
     assert "communication alone, µs" in repr(found)
     alone = measure(step().of_gpu(0), [150_000] * 6)
     assert (alone.gpu_busy_us, alone.exposed_us, alone.busy_imbalance) == (85, 55, None)
+
+
+def test_a_comparison_is_of_the_gpu_that_the_others_wait_for_under_each_engine():
+    def uneven(x, y, v, w):
+        with ss.gpu(0):
+            first = x @ v
+        with ss.gpu(1):
+            for _ in range(4):
+                y = y @ w
+        return ss.ops.all_reduce([first, y])
+
+    inputs = [np.ones((512, 512), np.float32) for _ in range(4)]
+    runs = ss.compare(uneven, *inputs, engines="async,graph", device="simulated", progress=False)
+    assert {run.metrics.gpu for run in runs.values()} == {1} == {runs.to_dict()["gpu"]}
+    assert {run.metrics.kernel_count for run in runs.values()} == {5}
+    assert {run.metrics.collective_wait_us for run in runs.values()} == {0}
+    assert len({round(run.metrics.communication_us, 1) for run in runs.values()}) == 1
+    for run in runs.values():
+        assert re.fullmatch(r"the other GPU waits \S+ µs for GPU 1, which has more work", run.metrics.awaited)
+    assert "Metrics of one GPU are of GPU 1, which has the most work." in str(runs)
+    assert "Under async the other GPU waits" in runs.verdict
+
+
+def test_a_gpu_without_more_work_was_launched_later_and_waits_have_a_range():
+    function, inputs = ss.workload("data-parallel").build(gpus=4)
+    found = awaited(ss.compare(function, *inputs, engines="async", device="simulated", progress=False)["async"].trace)
+    assert (found.gpu, found.others, found.works_longer) == (3, 3, False)
+    assert re.fullmatch(r"the others wait \S+ µs to \S+ µs for GPU 3, which was launched later", found.words)
+    assert found.longest_ns > 2 * found.shortest_ns
+
+
+def test_copies_alone_are_communication_too():
+    runs = ss.compare(lambda a: ss.ops.to_gpu(a, 1), np.ones((512, 512), np.float32), engines="async", device="simulated", progress=False)
+    metrics = runs["async"].metrics
+    assert metrics.exposed_us == metrics.communication_us == metrics.peer_copy_us > 0
+    assert "Does communication hide? No: under async, all " in runs.verdict
 
 
 def test_functions_of_one_gpu_take_the_busiest_of_several():

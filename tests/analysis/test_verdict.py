@@ -350,19 +350,22 @@ def test_what_there_is_none_of_is_not_told(copies, host, told):
     assert assess({"async": engine(100, copy_overlap=copies, host_overlap=host)}, CARD).overlapped == told
 
 
-def test_of_several_gpus_the_busiest_is_meant_and_communication_is_told():
-    collectives = {"communication_us": 60.0, "exposed_us": 60.0, "hidden_us": 0.0, "busy_imbalance": 0.0}
+def test_of_several_gpus_one_is_named_and_communication_is_told():
+    collectives = {"communication_us": 60.0, "exposed_us": 60.0, "hidden_us": 0.0, "gpu": 1}
+    collectives |= {"collective_wait_us": 20.0, "collective_transfer_us": 40.0}
     metrics = {
-        "graph": replace(engine(100, busy=0.9), **collectives),
+        "graph": replace(engine(100, busy=0.9), **collectives, awaited="the others wait 2.00 µs each for GPU 1, which has more work"),
         "graph-dual": replace(engine(50, busy=0.9), **collectives | {"exposed_us": 15.0, "hidden_us": 45.0}),
     }
     plan = {"streams": 2, "gpus": 2, "communication": 1}
     found = assess(metrics, CARD, {"graph-dual": streams_words(plan)})
     assert found.bottleneck == "communication-bound"
     assert found.text == (
-        "Communication-bound: under graph the busiest GPU is busy 90 % of the time and communication alone takes 60 %. Communication takes "
-        "60.0 µs under graph, all of it exposed, and 60.0 µs under graph-dual, 75 % of it hidden behind kernels. A second stream and one "
-        "for communication on each GPU inside a graph make it 2.0× faster. Fastest: graph-dual."
+        "Communication-bound: under graph GPU 1 is busy 90 % of the time and communication alone takes 60 %. Does communication on GPU 1 "
+        "hide? In part: under graph-dual, 75 % of 60.0 µs is hidden and 15.0 µs is exposed. Communication on GPU 1 takes 60.0 µs under "
+        "graph (40.0 µs transfer, 20.0 µs waiting) and 60.0 µs under graph-dual (40.0 µs transfer, 20.0 µs waiting). Under graph the "
+        "others wait 2.00 µs each for GPU 1, which has more work. A second stream and one for communication on each GPU inside a graph "
+        "make it 2.0× faster. Fastest: graph-dual."
     )
     assert streams_words({**plan, "streams": 1}) == "a stream for communication on each GPU"
     assert streams_words({"streams": 2, "gpus": 2, "communication": 0}) == "a second stream on each GPU"

@@ -197,7 +197,7 @@ def _judged(metrics: EngineMetrics, base: EngineMetrics) -> str:
 def _makespan_title(metrics: Mapping[str, EngineMetrics]) -> str:
     first = reference_engine(metrics)
     best = fastest(metrics)[0]
-    where = " on the busiest GPU" if metrics[first].busy_imbalance is not None else ""
+    where = "" if metrics[first].gpu is None else f" on GPU {metrics[first].gpu}"
     idle = f"Under {first} no kernel runs{where} for {_unused_percent(metrics[first])} of the makespan"
     return idle if best == first else f"{idle}, under {best} for {_unused_percent(metrics[best])}"
 

@@ -172,7 +172,7 @@ def _summary_metrics(found: MetricsTable) -> Html:
     if not found.cells:
         return Html()
     main, more = (table(columns_of(part), rows_of(part)) for part in (found.part(first=True), found.part(first=False)))
-    return joined([main, folded(MORE_NUMBERS, more)])
+    return joined([small(found.caption) if found.caption else Html(), main, folded(MORE_NUMBERS, more)])
 
 
 def _summary_ledger(groups: Sequence[TimelineGroup], metrics: Mapping[str, EngineMetrics]) -> Html:
@@ -213,8 +213,8 @@ def _verdict(comparison: Comparison) -> Html:
     found = comparison.assessment
     paragraphs = (
         ("warning", [found.warning]),
-        ("verdict", [found.bound, found.fastest]),
-        ("changes", [found.overlapped, found.communicated, found.changed, found.replayed, found.proviso, found.unchecked]),
+        ("verdict", [found.bound, found.hides, found.fastest]),
+        ("changes", [found.overlapped, found.communicated, found.awaited, found.changed, found.replayed, found.proviso, found.unchecked]),
     )
     shown = [fill('<p class="{}">{}</p>', name, " ".join(filter(None, words))) for name, words in paragraphs if any(words)]
     evidence = fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in found.evidence])
@@ -223,7 +223,8 @@ def _verdict(comparison: Comparison) -> Html:
 
 def _metrics(table: MetricsTable) -> Html:
     first = table.part(first=True)
-    return joined([page_table(columns_of(first), rows_of(first)), fill('<p class="notes">{}</p>', note_lines(table))])
+    caption = fill("<p>{}</p>", table.caption) if table.caption else Html()
+    return joined([caption, page_table(columns_of(first), rows_of(first)), fill('<p class="notes">{}</p>', note_lines(table))])
 
 
 def _more_numbers(table: MetricsTable) -> Html:

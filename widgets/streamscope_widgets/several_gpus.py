@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.analysis import CollectiveTimes, collective_times, span_ns
-from streamscope.analysis.collectives import bus_times, times_of_gpu
+from streamscope.analysis.collectives import awaited, bus_times
 from streamscope.arrays import IntArray
 from streamscope.trace import Trace
 from streamscope.words import binary_size, counted, percent, time_text
@@ -17,7 +17,7 @@ from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.gpu_activity import GpuActivity
 
 WORTH_MARKING = 0.02
-"""A GPU that takes this share longer than the others, or makes them wait for this share of the run, is marked as the slowest."""
+"""A GPU that computes this share longer than the others is marked as the slowest."""
 
 MOST_ROWS = 18
 """With more rows of streams than this, GPUs are collapsed at first."""
@@ -32,7 +32,7 @@ class GpuWords:
     words: tuple[str, ...] = ()
     """Its metrics, in the order of their columns."""
     slowest: str = ""
-    """Why it is the slowest of them; empty if it is not, or none is."""
+    """Why it is the slowest of them, or the late one; empty if it is not, or none is."""
     details: tuple[tuple[str, str], ...] = ()
     """Terms and values of its tooltip."""
     folded: bool = False
@@ -51,7 +51,7 @@ def gpu_words(trace: Trace, activities: Sequence[GpuActivity]) -> tuple[GpuWords
     if len(trace.gpus) < 2:
         return (GpuWords(trace.gpus[0] if trace.gpus else 0),)
     run_ns, times = max(1, span_ns(trace.spans)), collective_times(trace)
-    slowest = _slowest(trace, activities, run_ns, times)
+    slowest = _slowest(trace, activities, times)
     found = []
     for gpu, activity in zip(trace.gpus, activities, strict=True):
         # These are `gpu_busy_ns`, `exposed_communication_ns` and `hidden_communication_ns`: their unions are worked out already.
@@ -91,21 +91,19 @@ def fold(gpus: Sequence[Sequence[GpuWords]], rows: int) -> tuple[tuple[GpuWords,
 
 
 def slowest_words(words: Sequence[GpuWords]) -> str:
-    """Name the slowest GPU of a run, and say why it is; empty where none is."""
-    return next((f"GPU {each.gpu} is the {each.slowest}" for each in words if each.slowest), "")
+    """Name the slowest GPU of a run, or the late one, and say why it is; empty where none is."""
+    late = next((each for each in words if each.slowest), None)
+    return "" if late is None else f"GPU {late.gpu} {'is the' if late.slowest.startswith('slowest') else 'was'} {late.slowest}"
 
 
-def _slowest(trace: Trace, activities: Sequence[GpuActivity], run_ns: int, times: CollectiveTimes) -> dict[int, str]:
-    """Return the slowest GPU and why it is: the one that others wait for in collectives; without collectives, the longest busy."""
+def _slowest(trace: Trace, activities: Sequence[GpuActivity], times: CollectiveTimes) -> dict[int, str]:
+    """Return the GPU that others wait for in collectives, and why; without collectives, the one that computes longest."""
     if times.known.any():
-        waited_ns = np.array([times_of_gpu(trace, gpu, times)[2] or 0 for gpu in trace.gpus])
-        place = int(waited_ns.argmax())
-        each_ns = waited_ns[place] / (len(waited_ns) - 1)
-        if each_ns < WORTH_MARKING * run_ns or 2 * waited_ns[place] < waited_ns.sum():
+        late = awaited(trace, times)
+        if late is None:
             return {}
-        last = np.unique(times.last[times.known])
-        begun = f"begins {(trace.spans.gpu[last] == trace.gpus[place]).sum()} of {counted(len(last), 'collective')} last"
-        return {trace.gpus[place]: f"slowest: {begun}, the others wait {time_text(each_ns)} each"}
+        begun = f"begins {late.begun_last} of {counted(late.collectives, 'collective')} last, {late.wait}"
+        return {late.gpu: f"slowest: {begun}" if late.works_longer else f"launched later, has no more work: {begun}"}
     compute_ns = np.array([each.time_ns(each.kernels > each.collectives) for each in activities])
     place = int(compute_ns.argmax())
     others_ns = np.median(np.delete(compute_ns, place))

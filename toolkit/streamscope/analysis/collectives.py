@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,12 @@ from streamscope.arrays import FloatArray, IntArray
 from streamscope.trace.collectives import bus_factor
 from streamscope.trace.joins import distinct
 from streamscope.trace.one_gpu import busiest_gpu
-from streamscope.trace.spans import SpanKind
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind
 from streamscope.trace.trace import Trace
+from streamscope.words import time_text
+
+_WORTH_SAYING = 0.02
+"""A GPU is told as late where each of the others waits for it for this share of the run, on average."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,101 @@ def times_of_gpu(trace: Trace, gpu: int | None = None, times: CollectiveTimes | 
     own, last = times.known & (times.gpu == number), times.known & (trace.spans.gpu[times.last] == number)
     waiting_ns, transfer_ns = (int(column[own].sum()) if own.any() else None for column in (times.waiting_ns, times.transfer_ns))
     return waiting_ns, transfer_ns, int(times.waiting_ns[last].sum()) if times.known.any() else None
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """The GPU that the others wait for in collectives.
+
+    Attributes
+    ----------
+    gpu : int
+    begun_last, collectives : int
+        How many collectives it began last, of how many.
+    shortest_ns, longest_ns : int
+        How long the others wait for it: each of them in all of these, the one that waits least and the one that waits most.
+    others : int
+        How many they are.
+    works_longer : bool
+        Whether its work is longer by half of the longest wait, at least. Else its work was launched later.
+    """
+
+    gpu: int
+    begun_last: int
+    collectives: int
+    shortest_ns: int
+    longest_ns: int
+    others: int
+    works_longer: bool
+
+    @property
+    def wait(self) -> str:
+        """Who waits, and for how long."""
+        low, high = time_text(self.shortest_ns), time_text(self.longest_ns)
+        if self.others == 1:
+            return f"the other GPU waits {high}"
+        return f"the others wait {high} each" if low == high else f"the others wait {low} to {high}"
+
+    @property
+    def words(self) -> str:
+        """The whole as a clause."""
+        return f"{self.wait} for GPU {self.gpu}, which {'has more work' if self.works_longer else 'was launched later'}"
+
+
+def awaited(trace: Trace, times: CollectiveTimes | None = None) -> Awaited | None:
+    """Return the GPU that the others wait for, and why; None where none is worth saying, or nothing tells why.
+
+    ``times`` are the trace's.
+    """
+    if len(trace.gpus) < 2 or not len(trace.collectives):
+        return None
+    times, gpus = collective_times(trace) if times is None else times, np.array(trace.gpus)
+    own, last = (np.searchsorted(gpus, gpu[times.known]) for gpu in (times.gpu, trace.spans.gpu[times.last]))
+    waited_ns = np.zeros((len(gpus), len(gpus)), np.int64)  # By the GPU that is waited for, and the one that waits.
+    np.add.at(waited_ns, (last, own), times.waiting_ns[times.known])
+    whole_ns = waited_ns.sum(axis=1)
+    place, run_ns = int(whole_ns.argmax()), max(1, int(trace.spans.end_ns.max() - trace.spans.start_ns.min()))
+    if whole_ns[place] < _WORTH_SAYING * run_ns * (len(gpus) - 1) or 2 * whole_ns[place] < whole_ns.sum():
+        return None
+    others_ns = np.delete(waited_ns[place], place)
+    work_ns, begin_ns = work_without_waiting_ns(trace, times), _first_ns(trace)
+    works_longer = bool(2 * (work_ns[place] - np.median(np.delete(work_ns, place))) >= others_ns.max())
+    if not works_longer and begin_ns[place] <= np.median(np.delete(begin_ns, place)):
+        return None
+    parts = np.unique(times.last[times.known])
+    begun = int((trace.spans.gpu[parts] == gpus[place]).sum())
+    return Awaited(int(gpus[place]), begun, len(parts), int(others_ns.min()), int(others_ns.max()), len(others_ns), works_longer)
+
+
+def work_without_waiting_ns(trace: Trace, times: CollectiveTimes | None = None) -> IntArray:
+    """Return the sum of the durations of each GPU's work, without the time in which its collectives wait for other GPUs."""
+    spans, gpus = trace.spans, np.array(trace.gpus, np.int64)
+    times = collective_times(trace) if times is None else times
+    work = spans.is_kind(DEVICE_KINDS)
+    on_gpu, duration_ns = spans.gpu[work], spans.duration_ns[work]
+    return np.array([duration_ns[on_gpu == gpu].sum() - times.waiting_ns[times.gpu == gpu].sum() for gpu in gpus], np.int64)
+
+
+def _first_ns(trace: Trace) -> IntArray:
+    """Return when the first work of each GPU begins."""
+    work = trace.spans.is_kind(DEVICE_KINDS)
+    on_gpu, start_ns = trace.spans.gpu[work], trace.spans.start_ns[work]
+    latest_ns = np.iinfo(np.int64).max
+    return np.array([start_ns[on_gpu == gpu].min(initial=latest_ns) for gpu in trace.gpus], np.int64)
+
+
+def compared_gpu(traces: Sequence[Trace]) -> int | None:
+    """Return the GPU that speaks for a comparison: the same one in all traces. None where no trace has several, or they share none.
+
+    It has the most work in all of them, without waiting for other GPUs: the others wait for it, where they wait.
+    """
+    shared = sorted(set.intersection(*({*trace.gpus} for trace in traces))) if traces else []
+    if not shared or all(len(trace.gpus) < 2 for trace in traces):
+        return None
+    work_ns = np.zeros(len(shared), np.int64)
+    for trace in traces:
+        work_ns += work_without_waiting_ns(trace)[np.isin(trace.gpus, shared)]
+    return shared[int(work_ns.argmax())]
 
 
 def bus_bandwidth(trace: Trace) -> float | None:

@@ -9,8 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.collectives import CollectiveTimes, bus_bandwidth, busy_imbalance, peer_copy_ns, times_of_gpu
-from streamscope.analysis.gpus import busiest
+from streamscope.analysis.collectives import (
+    CollectiveTimes,
+    awaited,
+    bus_bandwidth,
+    busy_imbalance,
+    compared_gpu,
+    peer_copy_ns,
+    times_of_gpu,
+)
 from streamscope.analysis.idle import IdleSplit, device_idle
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
 from streamscope.analysis.metric import ENGINE, Metric, added_values
@@ -95,13 +102,17 @@ class EngineMetrics(Result):
         Further metrics by name: those of other packages.
     communication_us, exposed_us, hidden_us : float or None
         Time of communication between GPUs, and that of it beside which no kernel computes, or one does (`work_split`). None where the
-        trace is of one GPU and has no collectives.
+        trace is of one GPU and has neither collectives nor copies between GPUs.
     collective_wait_us, collective_transfer_us, waited_for_us : float or None
         `collective_wait_ns`, `collective_transfer_ns` and `waited_for_ns`.
     bus_bandwidth, busy_imbalance : float or None
         Of all GPUs together: in GB/s, and a fraction.
     peer_copy_us : float or None
         `peer_copy_ns`.
+    gpu : int or None
+        Which GPU the metrics of one GPU are of; None where the trace has no two.
+    awaited : str
+        Which GPU the others wait for in collectives, how long, and why; empty where that is not worth saying.
     """
 
     view = "metrics"
@@ -148,6 +159,8 @@ class EngineMetrics(Result):
     bus_bandwidth: float | None = None
     busy_imbalance: float | None = None
     peer_copy_us: float | None = None
+    gpu: int | None = None
+    awaited: str = ""
 
     def value(self, name: str) -> float | None:
         """Return a metric by its name in the registry, also one that another package adds; None where it has no value."""
@@ -177,15 +190,17 @@ class EngineMetrics(Result):
         return repr(EngineTable({self.engine: self}))
 
 
-def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
+def measure(trace: Trace, makespans_ns: npt.ArrayLike, *, gpu: int | None = None) -> EngineMetrics:
     """Measure one engine.
 
     Parameters
     ----------
     trace : Trace
-        One recorded run. Of several GPUs, metrics of one GPU are those of the busiest.
+        One recorded run.
     makespans_ns : array of float or int
         Makespans of the repeats that ran without recording, in ns.
+    gpu : int, optional
+        Of several GPUs, which one the metrics of one GPU are of. By default the one with the most work, without waiting in collectives.
 
     Raises
     ------
@@ -201,7 +216,9 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
     >>> metrics.makespan_us, metrics.gpu_busy_us, metrics.busy_fraction, metrics.launch_latency_us
     (40.0, 20.0, 0.5, 5.0)
     """
-    whole, trace = trace, busiest(trace)
+    whole, gpu = trace, compared_gpu([trace]) if gpu is None else gpu
+    trace = trace if gpu is None else trace.of_gpu(gpu)
+    late = awaited(whole)
     spans = trace.spans
     makespan = makespan_ns(makespans_ns)
     busy_ns, overlapped_ns = gpu_busy_ns(spans), overlap_ns(spans)
@@ -251,7 +268,9 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
         overlap_error=overlap_error(trace),
         added=added,
         **of_host(whole),
-        **of_collectives(whole),
+        gpu=gpu,
+        awaited="" if late is None else late.words,
+        **of_collectives(whole, gpu),
         **_communication(trace, several=len(whole.gpus) > 1),
     )
 
@@ -271,7 +290,7 @@ def of_collectives(trace: Trace, gpu: int | None = None, times: CollectiveTimes 
 
 def _communication(trace: Trace, *, several: bool) -> dict[str, float]:
     """Return the metrics of communication; none for a trace that can have no communication between GPUs."""
-    if not several and not len(trace.collectives):
+    if not (several or len(trace.collectives) or len(trace.peers)):
         return {}
     work = work_split(trace)
     found = (work.communication_ns, work.exposed_communication_ns, work.hidden_communication_ns)

@@ -44,6 +44,8 @@ class MetricsTable:
     """The fastest engines; empty if none is faster than another."""
     notes: tuple[str, ...]
     """Warnings for the reader; each once, however many engines it concerns."""
+    caption: str = ""
+    """Of which of several GPUs the metrics are; empty where there is one."""
 
     def part(self, *, first: bool) -> MetricsTable:
         """Return the table with the columns that a reader wants first alone, or with all others."""
@@ -86,6 +88,7 @@ def metrics_table(metrics: Mapping[str, EngineMetrics], wrong: Collection[str] =
         against=compared,
         best=best if len(best) < len(metrics) else (),
         notes=notes,
+        caption=_caption(metrics),
     )
 
 
@@ -125,7 +128,8 @@ def _lines(metrics: Mapping[str, EngineMetrics], wrong: Collection[str], *, upri
     table = metrics_table(metrics, wrong)
     rows = [(ENGINE, *table.headings), *((table.names[engine], *cells) for engine, cells in table.cells.items())]
     notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
-    return [*(aligned([*zip(*rows, strict=True)]) if upright else aligned(rows, numbers=True)), *notes]
+    head = [table.caption] if table.caption else []
+    return [*head, *(aligned([*zip(*rows, strict=True)]) if upright else aligned(rows, numbers=True)), *notes]
 
 
 def metrics_markdown(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMetrics], verdict: Verdict) -> str:
@@ -134,7 +138,8 @@ def metrics_markdown(title: str, device: DeviceInfo, metrics: Mapping[str, Engin
     lines = markdown_rows((ENGINE, *table.headings), ((table.names[engine], *cells) for engine, cells in table.cells.items()))
     notes = [f"\\[{number}\\] {in_markdown(note)}  " for number, note in enumerate(table.notes, 1)]
     evidence = ["What the verdict rests on:", "", *(f"- {in_markdown(line)}" for line in verdict.evidence)]
-    head = [f"# {in_markdown(title)} · {in_markdown(device_words(device))}", "", in_markdown(verdict.text), ""]
+    caption = [in_markdown(table.caption), ""] if table.caption else []
+    head = [f"# {in_markdown(title)} · {in_markdown(device_words(device))}", "", in_markdown(verdict.text), "", *caption]
     return printable("\n".join([*head, *lines, "", *notes, *([""] if notes else []), *evidence, ""]))
 
 
@@ -153,6 +158,13 @@ def in_markdown(text: str) -> str:
 def device_words(device: DeviceInfo) -> str:
     """Name a device, and say so where its times are simulated."""
     return f"{device.name}: all times are simulated" if device.simulated else device.name
+
+
+def _caption(metrics: Mapping[str, EngineMetrics]) -> str:
+    gpus = {m.gpu for m in metrics.values()} - {None}
+    if len(gpus) != 1:
+        return ", ".join(f"{engine}: of GPU {m.gpu}" for engine, m in metrics.items() if m.gpu is not None)
+    return f"Metrics of one GPU are of GPU {gpus.pop()}, which has the most work."
 
 
 def _name(metrics: EngineMetrics, notes: tuple[str, ...]) -> str:

@@ -50,8 +50,8 @@ class Shares:
         How far ``busy`` may be off; None where that is not said.
     exposed : float
         With communication between GPUs alone. Collectives are part of ``busy``, copies between GPUs of ``copies``.
-    several : bool
-        Whether there are several GPUs, of which this is the busiest.
+    gpu : int or None
+        Which of several GPUs it is; None where there is one.
     """
 
     busy: float
@@ -62,7 +62,12 @@ class Shares:
     missing: bool
     busy_error: float | None = None
     exposed: float = 0.0
-    several: bool = False
+    gpu: int | None = None
+
+    @property
+    def gpu_words(self) -> str:
+        """Name the GPU."""
+        return "the GPU" if self.gpu is None else f"GPU {self.gpu}"
 
     @property
     def bottleneck(self) -> _Bottleneck:
@@ -118,9 +123,16 @@ class Beside:
     host: float | None
     """Share of the host functions' time with the device at work, too; None where there are none."""
     communication_us: float = 0.0
-    """Time of communication between GPUs, on the busiest one."""
+    """Time of communication between GPUs, on the GPU of `Shares`."""
     hidden: float = 0.0
     """Share of it with a kernel that computes beside it."""
+    waiting_us: float | None = None
+    transfer_us: float | None = None
+    """Waiting and transfer of its collectives; None where that is not known."""
+    copies_us: float | None = None
+    """Copies between all GPUs; None where there is none."""
+    awaited: str = ""
+    """Which GPU the others wait for; empty where that is not worth saying."""
 
     def shares(self, *words: str) -> str:
         """Return its shares in words, each after the words for its kind."""
@@ -193,7 +205,9 @@ class Verdict:
             self.proviso,
             self.bound,
             self.overlapped,
+            self.hides,
             self.communicated,
+            self.awaited,
             self.changed,
             self.fastest,
             self.replayed,
@@ -226,8 +240,7 @@ class Verdict:
         if not shares.kernels and not shares.copies and not shares.missing:
             return f"No kernels: nothing runs on the GPU under {engine}."
         at_least = "at least " if shares.missing else ""
-        gpu = "the busiest GPU" if shares.several else "the GPU"
-        parts = [f"under {engine} {gpu} is busy {at_least}{percent(min(shares.busy, 1.0), shares.busy_error)} of the time"]
+        parts = [f"under {engine} {shares.gpu_words} is busy {at_least}{percent(min(shares.busy, 1.0), shares.busy_error)} of the time"]
         if self.bottleneck == "communication-bound":
             parts.append(f"communication alone takes {percent(shares.exposed)}")
         elif self.bottleneck not in ("GPU-bound", "launch-bound"):
@@ -256,13 +269,38 @@ class Verdict:
 
     @property
     def communicated(self) -> str:
-        """How much of the communication between GPUs is hidden behind kernels; empty where there is none."""
-        told = [
-            f"{time_text(one.communication_us * 1e3)} under {one.engine}, {_hidden_words(one.hidden)}"
-            for one in self.beside
-            if one.communication_us
-        ]
-        return f"Communication takes {', and '.join(told)}." if told else ""
+        """How long communication between GPUs takes, with its waiting and transfer; empty where there is none."""
+        told = [f"{time_text(one.communication_us * 1e3)} under {one.engine}{_parts(one)}" for one in self.beside if one.communication_us]
+        return f"Communication{self._where} takes {listed(told)}." if told else ""
+
+    @property
+    def _where(self) -> str:
+        return "" if self.shares.gpu is None else f" on GPU {self.shares.gpu}"
+
+    @property
+    def hides(self) -> str:
+        """Whether communication hides behind kernels under the fastest engine; empty where there is none."""
+        return f"Does communication{self._where} hide? {self.hidden}" if self.hidden else ""
+
+    @property
+    def hidden(self) -> str:
+        """The answer of `hides` alone."""
+        if not self.beside or not any(one.communication_us for one in self.beside):
+            return ""
+        one = self.beside[-1]
+        whole = time_text(one.communication_us * 1e3)
+        if one.hidden < WORTH_SAYING:
+            return f"No: under {one.engine}, all {whole} of it is exposed."
+        if one.hidden > 1 - WORTH_SAYING:
+            return f"Yes: under {one.engine}, all {whole} of it runs beside kernels that compute."
+        exposed = time_text((1 - one.hidden) * one.communication_us * 1e3)
+        return f"In part: under {one.engine}, {percent(one.hidden)} of {whole} is hidden and {exposed} is exposed."
+
+    @property
+    def awaited(self) -> str:
+        """Which GPU the others wait for in collectives, and why; empty where that is not worth saying."""
+        clauses = [f"under {one.engine} {one.awaited}" for one in self.beside if one.awaited]
+        return f"{capitalised('; '.join(clauses))}." if clauses else ""
 
     @property
     def replayed(self) -> str:
@@ -330,13 +368,13 @@ class Verdict:
         return ""
 
 
-def _hidden_words(share: float) -> str:
-    """Say how much of the communication is hidden, and how much exposed."""
-    if share < WORTH_SAYING:
-        return "all of it exposed"
-    if share > 1 - WORTH_SAYING:
-        return "all of it hidden behind kernels"
-    return f"{percent(share)} of it hidden behind kernels"
+def _parts(one: Beside) -> str:
+    """Say how much of the communication is waiting and transfer, and how long copies of all GPUs take, where that is longer."""
+    parts = [("transfer", one.transfer_us), ("waiting", one.waiting_us)]
+    told = [f"{time_text(time_us * 1e3)} {what}" for what, time_us in parts if time_us is not None]
+    if one.copies_us is not None and one.copies_us > (1 + WORTH_SAYING) * one.communication_us:
+        told.append(f"copies between all GPUs {time_text(one.copies_us * 1e3)}")
+    return f" ({', '.join(told)})" if told else ""
 
 
 def verdict(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> str:
@@ -419,13 +457,23 @@ def shares_of(metrics: EngineMetrics) -> Shares:
         bool(metrics.missing_records),
         metrics.busy_fraction_error,
         exposed=(metrics.exposed_us or 0.0) / whole if whole else 0.0,
-        several=metrics.busy_imbalance is not None,
+        gpu=metrics.gpu,
     )
 
 
 def _beside(metrics: EngineMetrics, engine: str) -> Beside:
     whole = metrics.communication_us or 0.0
-    return Beside(engine, metrics.copy_overlap, metrics.host_overlap, whole, (metrics.hidden_us or 0.0) / whole if whole else 0.0)
+    return Beside(
+        engine,
+        metrics.copy_overlap,
+        metrics.host_overlap,
+        whole,
+        (metrics.hidden_us or 0.0) / whole if whole else 0.0,
+        metrics.collective_wait_us,
+        metrics.collective_transfer_us,
+        metrics.peer_copy_us,
+        metrics.awaited,
+    )
 
 
 def fastest(metrics: Mapping[str, EngineMetrics]) -> tuple[str, ...]:
@@ -504,8 +552,8 @@ def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: Devi
 
 
 def _communication(metrics: EngineMetrics) -> str:
-    """Say how much communication the busiest GPU hides behind kernels that compute."""
+    """Say how much communication the GPU hides behind kernels that compute."""
     if metrics.exposed_us is None or metrics.hidden_us is None:
         return ""
     alone, hidden = (time_text(1e3 * time_us) for time_us in (metrics.exposed_us, metrics.hidden_us))
-    return f"communication alone {alone} and hidden {hidden} on the busiest GPU"
+    return f"communication alone {alone} and hidden {hidden}{'' if metrics.gpu is None else f' on GPU {metrics.gpu}'}"

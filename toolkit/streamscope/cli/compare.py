@@ -140,6 +140,8 @@ def _print(console: Console, comparison: Comparison) -> None:
     console.print()
     print_sentences(console, comparison.verdict)
     console.print()
+    if table.caption:
+        print_sentences(console, table.caption)
     console.print(_metrics(table))
     for number, note in enumerate(table.notes, 1):
         print_sentences(console, f"[{number}] {note}", _MUTED)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.collectives import compared_gpu
 from streamscope.analysis.metric import ENGINE, metrics_of
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.neighbours import net_overlap_ns
@@ -68,6 +69,8 @@ class Run:
         explains, element by element; behind matrix products, convolutions and code of the user's own, a share of the largest value.
     trace : Trace
         One recorded run.
+    gpu : int or None
+        Which GPU its metrics are of, where there are several: a comparison takes the same one for each engine.
     """
 
     engine: str
@@ -75,6 +78,7 @@ class Run:
     max_abs_error: float
     tolerance: float
     trace: Trace
+    gpu: int | None = None
 
     @property
     def correct(self) -> bool:
@@ -87,7 +91,7 @@ class Run:
     @cached_property
     def metrics(self) -> EngineMetrics:
         """The run's metrics."""
-        return measure(self.trace, self.makespans_ns)
+        return measure(self.trace, self.makespans_ns, gpu=self.gpu)
 
 
 class NotComparedError(EngineError, KeyError):
@@ -114,6 +118,8 @@ class Comparison(Mapping[str, Run], Result):
         Outputs that could not be compared with anything, where others were.
     capture : CaptureInfo, optional
         Of captured code: where it was captured, what there is to gain, what is certified.
+    gpu : int or None
+        Which GPU the metrics of one GPU are of, under each engine: of several, the one with the most work, without waiting.
 
     Examples
     --------
@@ -150,7 +156,8 @@ class Comparison(Mapping[str, Run], Result):
         self.why_not_function = why_not_function
         self.not_checked = tuple(not_checked)
         self.capture = capture
-        self._runs = {run.engine: run for run in runs}
+        self.gpu = compared_gpu([run.trace for run in runs])
+        self._runs = {run.engine: run if run.gpu == self.gpu else replace(run, gpu=self.gpu) for run in runs}
 
     def __getitem__(self, engine: str) -> Run:
         try:
@@ -218,6 +225,7 @@ class Comparison(Mapping[str, Run], Result):
             engines[engine] = {
                 "makespan_us": {"median": m.makespan_us, "low": m.makespan_low_us, "high": m.makespan_high_us},
                 **{metric.name: m.value(metric.name) for metric in metrics_of(ENGINE) if metric.name != "makespan_us"},
+                **({"awaited": m.awaited} if m.awaited else {}),
                 "streams": plan.get("streams"),
                 "events": plan.get("events"),
                 "waits": plan.get("waits"),
@@ -230,7 +238,10 @@ class Comparison(Mapping[str, Run], Result):
                 **({"overlap_error": m.overlap_error} if m.overlap_error is not None else {}),
             }
         device = {"kind": self.device.kind, "name": self.device.name, "details": self.device.details}
-        content = {"workload": self.program, "settings": self.settings, "device": device, "engines": engines, "verdict": self.verdict}
+        content: dict[str, Any] = {"workload": self.program, "settings": self.settings, "device": device, "engines": engines}
+        content["verdict"] = self.verdict
+        if self.gpu is not None:
+            content["gpu"] = self.gpu
         content["checked_against"] = self.checked_against
         if self.why_not_function:
             content["why_not_function"] = self.why_not_function

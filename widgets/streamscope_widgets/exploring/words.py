@@ -80,25 +80,17 @@ def _on_communication(comparison: Comparison, links: str) -> Answer:
     metrics, found = comparison.metrics, comparison.assessment
     engine = found.best[0]
     right = metrics.keys() - metrics.wrong
-    whole_us, hidden_us, exposed_us = communication_us(metrics[engine])
-    whole, share = time_text(whole_us * 1e3), hidden_us / whole_us if whole_us else 0.0
-    if share < WORTH_SAYING:
-        sentence = f"No: under {engine}, all {whole} of it is exposed."
-    elif share > 1 - WORTH_SAYING:
-        sentence = f"Yes: under {engine}, all {whole} of it runs beside kernels that compute."
-    else:
-        sentence = f"In part: under {engine}, {percent(share)} of {whole} is hidden and {time_text(exposed_us * 1e3)} is exposed."
     graph = _gain_of_a_graph(metrics, right)
     told = f"A CUDA graph makes it {_words(graph)}." if graph is not None and engine != CAPTURED else ""
     return Answer(
         "Does communication hide here?",
-        _joined(found.warning, sentence),
+        _joined(found.warning, found.hidden),
         _joined(_exposed_by(comparison, engine), links, told, found.fastest),
     )
 
 
 def communication_us(metrics: EngineMetrics) -> tuple[float, float, float]:
-    """Return the time of communication on the busiest GPU, and the hidden and the exposed part of it, in µs."""
+    """Return the time of communication on the GPU of the metrics, and the hidden and the exposed part of it, in µs."""
     return metrics.communication_us or 0.0, metrics.hidden_us or 0.0, metrics.exposed_us or 0.0
 
 
@@ -264,8 +256,7 @@ def _side_by_side(run: Run) -> dict[str, tuple[str, float]]:
 def _not_gained(metrics: Mapping[str, EngineMetrics], found: Change) -> str:
     """Explain a small gain: where the time goes under the base engine."""
     shares = shares_of(metrics[found.base])
-    gpu = "the busiest GPU" if shares.several else "the GPU"
-    busy = f"Under {found.base} {gpu} is busy {percent(min(shares.busy, 1.0))} of the time"
+    busy = f"Under {found.base} {shares.gpu_words} is busy {percent(min(shares.busy, 1.0))} of the time"
     if shares.busy >= GPU_BOUND_FROM:
         return f"{busy} already."
     others = {
