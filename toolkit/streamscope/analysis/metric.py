@@ -182,7 +182,7 @@ def definitions() -> Iterator[tuple[str, str, str, str, Mapping[str, str]]]:
     --------
     >>> page = {name: definition for name, _, _, _, definition in ss.analysis.definitions()}
     >>> page["idle_us"]["engine"]
-    'Time in which no kernel runs; copies alone count as idle. Formula: makespan ...'
+    'Time in which neither a kernel nor a copy nor a set runs. Formula: makespan ...'
     """
     for metric in METRICS.values():
         functions = {scope: metric.trace_function if scope == TRACE else metric.function for scope in metric.scope}
