@@ -92,6 +92,15 @@ def test_gpus_and_priority_have_communicators_of_their_own_and_the_next_device_g
     assert Collectives((4, 6)).communicators(((0, 1), 0)) is first
 
 
+def test_another_device_may_take_the_last_idle_communicators_in_between(log, monkeypatch):
+    class Taken(list):
+        def __len__(self):
+            return 1
+
+    monkeypatch.setitem(module._idle, ((4, 6), 0), Taken())
+    assert [part.index for part in Collectives((4, 6)).communicators(((0, 1), 0)).parts] == [4, 6]
+
+
 def test_after_an_abort_the_device_goes_on_with_new_communicators(log):
     collectives = Collectives((4, 6))
     call = bound(collectives)

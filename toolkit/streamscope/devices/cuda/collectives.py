@@ -98,8 +98,11 @@ class Collectives:
                     raise DeviceError("communicators cannot be made while a graph is captured", hint="run it once uncaptured")
                 gpus, priority = key
                 indices = tuple(self._indices[gpu] for gpu in gpus)
-                idle = _idle.get((indices, priority))
-                made = self._made[key] = idle.pop() if idle else Communicators(indices)
+                try:
+                    made = _idle[indices, priority].pop()
+                except (KeyError, IndexError):  # In one step: other device objects take from there, too.
+                    made = Communicators(indices)
+                self._made[key] = made
                 self._wanted.add(key)
             return made
 
