@@ -129,6 +129,8 @@ class BoundCollective:
         self._launches = launches
         self._awaited = list(map(_awaited, launches))
         nbytes = next(launch.collective.nbytes for launch in launches if launch.collective is not None)
+        # Whatever the priorities: parts wait here for room as kernels do, and at equal priority that wait would count twice, since the
+        # table's speeds have it in them. With communication first, they have the least of it.
         self.kernel_speeds = {product: links.kernel_speed_beside(name, nbytes, "communication") for product, name in _NEIGHBOURS.items()}
         # Of operations that are so long that waiting for room does not count.
         self._speeds = {product: links.collective_speed_beside(name, _LONG, "communication") for product, name in _NEIGHBOURS.items()}
