@@ -45,6 +45,31 @@ def test_a_predicted_trace_knows_gpus_collectives_and_copies():
     assert trace.peers.to_dict()["from_gpu"] == [1]
 
 
+def test_the_gpu_that_sends_is_the_one_of_the_trace():
+    def program(x, y):
+        with ss.gpu(1):
+            z = y * 2
+        return ss.ops.broadcast(z, [0, 1])
+
+    trace = recorded(program)
+    predicted = ss.what_if(trace)
+    sends = [task for task in predicted.scenario.tasks if task.collective is not None and task.collective.reads(task.place[1])]
+    assert [task.gpu for task in sends] == [1]
+    assert predicted.spans.end_ns.max() == pytest.approx(trace.spans.end_ns.max() - trace.spans.start_ns.min(), rel=0.01)
+
+
+def test_collectives_of_priority_go_first_in_a_prediction_too():
+    def program(x, y):
+        return (*ss.ops.all_reduce([x, y]), *ss.ops.all_reduce([x, y], priority=2))
+
+    trace = recorded(program)
+    assert trace.collectives.words("communicator") == ["0, 1"] * 2 + ["0, 1, priority 2"] * 2
+    assert [task.collective.priority for task in ss.what_if(trace).scenario.tasks if task.collective is not None] == [0, 0, 2, 2]
+    predicted = ss.what_if(trace, engine="dual")
+    assert predicted.collectives.words("communicator") == ["0, 1, priority 2"] * 2 + ["0, 1"] * 2
+    assert [task.collective.priority for task in ss.what_if(predicted).scenario.tasks if task.collective is not None] == [0, 0, 2, 2]
+
+
 def test_a_change_counts_collectives_and_not_their_parts():
     function, inputs = WORKLOADS["data-parallel"].build(gpus=2, **CASES["data-parallel"])
     trace = ss.compare(function, *inputs, device="simulated", engines=["async"], progress=False)["async"].trace

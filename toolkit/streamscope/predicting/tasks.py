@@ -22,6 +22,7 @@ from streamscope.devices.launch_costs import KernelCost
 from streamscope.errors import TraceError
 from streamscope.program.collective import Collective
 from streamscope.program.launch import Cost, LaunchKind
+from streamscope.recording.communication import priority_of
 from streamscope.trace.joins import CALL_KINDS, call_rows
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
@@ -142,9 +143,10 @@ def _on_gpus(trace: Trace, tasks: Sequence[Task]) -> list[Task]:
             by_operation.setdefault(task.place[0], []).append(task)
     joined: dict[LaunchKey, tuple[Collective, KernelCost]] = {}
     for own in by_operation.values():
-        kind, op, nbytes = parts[own[0].rows[0]]
+        kind, op, nbytes, communicator = parts[own[0].rows[0]]
         members = tuple(gpus[spans.lane[task.rows[0]]] for task in own)
-        collective = Collective(kind, members, nbytes, op)  # type: ignore[arg-type]
+        root = next((part for part, task in enumerate(own) if task.has(Trait.ROOT)), 0)  # None in traces of earlier versions.
+        collective = Collective(kind, members, nbytes, op, root, priority_of(communicator))  # type: ignore[arg-type]
         piece = min((task.pieces[0] for task in own), key=lambda one: one.alone_ns)
         joined.update({task.place: (collective, piece) for task in own})
     found = []
@@ -156,10 +158,11 @@ def _on_gpus(trace: Trace, tasks: Sequence[Task]) -> list[Task]:
     return found
 
 
-def _rows_of_collectives(trace: Trace) -> dict[int, tuple[str, str, int]]:
-    """Return kind, reduction and bytes of the collective that a row is a part of."""
+def _rows_of_collectives(trace: Trace) -> dict[int, tuple[str, str, int, str]]:
+    """Return kind, reduction, bytes and communicator of the collective that a row is a part of."""
     found = trace.collectives
-    return dict(zip(found.span.tolist(), zip(found.words("kind"), found.words("op"), found.nbytes.tolist(), strict=True), strict=True))
+    kinds, ops, communicators = (found.words(name) for name in ("kind", "op", "communicator"))
+    return dict(zip(found.span.tolist(), zip(kinds, ops, found.nbytes.tolist(), communicators, strict=True), strict=True))
 
 
 def _usual_calls(tasks: Sequence[Task]) -> list[Task]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from streamscope.engines.plan import Issue, Step
+from streamscope.program.collective import Collective
 from streamscope.program.launch import LaunchKind
 from streamscope.program.operation import Program
 from streamscope.trace.collectives import Collectives, PeerCopies
@@ -36,11 +39,23 @@ def communication_of(program: Program, spans: SpanTable) -> tuple[Collectives, P
         op=[one.op for one in found],
         nbytes=np.array([one.nbytes for one in found], np.int64),
         ranks=np.array([len(one.gpus) for one in found], np.int64),
-        communicator=[", ".join(map(str, one.gpus)) for one in found],
+        communicator=[_communicator(one) for one in found],
     )
     rows = np.flatnonzero(on_device & np.isin(spans.operation, list(copies)))
     ways = np.array([copies[operation] for operation in spans.operation[rows].tolist()], np.int64).reshape(-1, 2)
     return collectives, PeerCopies(rows, ways[:, 0], ways[:, 1])
+
+
+def _communicator(collective: Collective) -> str:
+    """Return the name of what carries a collective out: ``"0, 1"``; ``"0, 1, priority 2"`` where that is not the ordinary one."""
+    gpus, priority = collective.communicator
+    return ", ".join([*map(str, gpus), *([f"priority {priority}"] if priority else [])])
+
+
+def priority_of(communicator: str) -> int:
+    """Return the priority of collectives by the name of their communicator; 0 where it has none."""
+    found = re.search(r", priority (-?[0-9]{1,18})$", communicator)
+    return int(found[1]) if found else 0
 
 
 def call_of(step: Step, index: int) -> int:

@@ -103,6 +103,7 @@ def _traits(work: Launch | HostCall, program: Program) -> Trait:
         (not work.capturable, Trait.FIXED),
         (work.kind is LaunchKind.COPY_IN, Trait.COPY_IN),
         (work.kind is LaunchKind.COPY_OUT, Trait.COPY_OUT),
+        (work.collective is not None and work.collective.root == work.part, Trait.ROOT),
     )
     return reduce(or_, (trait for has, trait in held if has), captured)
 

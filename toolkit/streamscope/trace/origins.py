@@ -39,6 +39,8 @@ class Trait(IntFlag):
     """It copies to the device."""
     COPY_OUT = 64
     """It copies from the device."""
+    ROOT = 128
+    """It is the root of a collective, which sends in a broadcast and in a send."""
 
 
 def _none(*shape: int) -> IntArray:
