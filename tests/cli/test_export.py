@@ -18,7 +18,7 @@ def saved(tmp_path_factory):
 
 
 def test_the_endings_say_what_is_written(saved, tmp_path, capsys):
-    names = ("r.md", "r.html", "t.svg", "s.csv", "s.parquet")
+    names = ("r.md", "r.html", "t.svg", "s.csv", "s.parquet", "m.jsonl")
     files = [str(tmp_path / name) for name in names]
     assert main(("export", str(saved), *files)) == 0
     assert capsys.readouterr().out.splitlines() == [f"wrote {file}" for file in files]
@@ -28,6 +28,7 @@ def test_the_endings_say_what_is_written(saved, tmp_path, capsys):
         "t.svg": b"<svg",
         "s.csv": b'"engine","device"',
         "s.parquet": b"PAR1",
+        "m.jsonl": b'{"name": "',
     }
     assert {name: (tmp_path / name).read_bytes()[: len(begin)] for name, begin in begins.items()} == begins
 

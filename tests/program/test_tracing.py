@@ -524,3 +524,28 @@ def test_copies_lead_out_of_a_block_of_a_gpu():
 
     traced = ss.program(copied).trace(np.ones(4))
     assert [traced.variables[output].gpu for output in traced.outputs] == [1, 0, 0]
+
+
+def test_a_block_of_a_gpu_outside_a_program_names_the_users_function():
+    def outside():
+        with ss.gpu(1):
+            pass
+
+    with pytest.raises(ProgramError, match=r"ss\.gpu was called outside a program") as caught:
+        outside()
+    assert caught.value.hint == "run the function that calls it: ss.compare(outside, ...)"
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x, y: ss.ops.all_to_all([x, y]), r"no axis to be cut along.*x\.reshape\(1\)"),
+        (
+            lambda x, y: ss.ops.broadcast(x, [1, 2]),
+            r"'x' lies on GPU 0, which is not in gpus=\[1, 2\].*\(name GPU 0 in gpus=, too, or copy it",
+        ),
+    ],
+)
+def test_collectives_that_are_refused_say_what_to_do(function, said):
+    with pytest.raises(ProgramError, match=said):
+        ss.program(function).trace(np.ones(()), np.ones(()))

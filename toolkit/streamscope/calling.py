@@ -90,7 +90,10 @@ def check_captured(caller: str, program: ForeignProgram, inputs: Sequence[Any]) 
 
 def no_program(caller: str, given: object) -> ProgramError:
     """Return the error of a verb that was given something else than a function or a program."""
-    return ProgramError(f"{caller} wants a function or a program, not {a_kind(given)}", hint=f"{caller}(function, *inputs), and keywords")
+    hint = f"{caller}(function, *inputs), and keywords"
+    if isinstance(given, str):
+        hint += "; of a workload: function, inputs = ss.workload(name).build()"
+    return ProgramError(f"{caller} wants a function or a program, not {a_kind(given)}", hint=hint)
 
 
 def check_keywords(caller: str, own: Collection[str], program: object, inputs: Sequence[Any], keywords: Mapping[str, object]) -> None:

@@ -22,7 +22,8 @@ def export(
         typer.Argument(
             metavar="FILE...",
             parser=given_path,
-            help="Each ends with .html, .pdf or .md (report), .json (numbers), .svg or .png (picture), .csv or .parquet (spans).",
+            help="Each ends with .html, .pdf or .md (report), .json (numbers), .svg or .png (picture), .csv or .parquet (spans), "
+            "or .jsonl (metrics).",
             show_default=False,
         ),
     ],
@@ -32,7 +33,7 @@ def export(
     from streamscope.comparing.comparison import load_comparison
 
     for file in files:
-        suffix_of(file, *REPORTS, ".json", *PICTURES, ".csv", ".parquet")
+        suffix_of(file, *REPORTS, ".json", *PICTURES, ".csv", ".parquet", ".jsonl")
         writable_file(file)
     comparison = load_comparison(folder)
     for file in files:

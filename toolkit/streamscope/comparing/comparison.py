@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.collectives import compared_gpu
+from streamscope.analysis.json_lines import json_lines
 from streamscope.analysis.metric import ENGINE, metrics_of
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.neighbours import net_overlap_ns
@@ -23,7 +24,7 @@ from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.engine_entry import ENGINES
 from streamscope.errors import EngineError, OutputError, TraceError
-from streamscope.files import filled_whole
+from streamscope.files import filled_whole, written_whole
 from streamscope.program.foreign import CaptureInfo
 from streamscope.results import views
 from streamscope.results.result import Result
@@ -280,7 +281,8 @@ class Comparison(Mapping[str, Run], Result):
         ----------
         path : str or Path
             A folder, or a file whose suffix says the form: ``.html``, ``.pdf``, ``.md`` (as `report`), ``.json`` (`to_dict`), ``.svg``,
-            ``.png`` (as `picture`), ``.csv`` or ``.parquet``: the spans of all engines, with columns for the engine and the device.
+            ``.png`` (as `picture`), ``.csv`` or ``.parquet``: the spans of all engines, with columns for the engine and the device; or
+            ``.jsonl``: the metrics of all engines' traces.
 
         Raises
         ------
@@ -309,10 +311,15 @@ class Comparison(Mapping[str, Run], Result):
 
     def writers(self) -> dict[str, Callable[[Path], Path]]:
         """Return the functions that write the comparison, each by the suffix of its files."""
-        return super().writers() | dict.fromkeys((".csv", ".parquet"), self._save_spans)
+        return super().writers() | dict.fromkeys((".csv", ".parquet"), self._save_spans) | {".jsonl": self._save_lines}
 
     def _save_spans(self, path: Path) -> Path:
         return write_spans([run.trace for run in self._runs.values()], path)
+
+    def _save_lines(self, path: Path) -> Path:
+        with written_whole(path) as unfinished:
+            unfinished.write_text("".join(json_lines(run.trace) for run in self._runs.values()), encoding="utf-8")
+        return path
 
     def _markdown(self) -> str:
         return metrics_markdown(self.program, self.device, self.metrics, self.assessment)

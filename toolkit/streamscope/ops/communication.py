@@ -132,7 +132,8 @@ def _infer_gathered(specs: Sequence[ArraySpec], attributes: Attributes) -> Seque
 def _divided(name: str, specs: Sequence[ArraySpec]) -> ArraySpec:
     """Return the spec of all operands, whose first axis can be divided among the GPUs."""
     spec, count = _same(name, specs), len(specs)
-    extent = spec.shape[0] if spec.shape else 1
+    require(bool(spec.shape), name, "its operands have no axis to be cut along", "reshape them: x.reshape(1)")
+    extent = spec.shape[0]
     require(extent % count == 0, name, f"the first axis has {extent} entries, for {count} GPUs", "pad it to a multiple of them")
     return spec
 
@@ -350,7 +351,12 @@ def broadcast(x: object, gpus: Sequence[int], *, priority: int = 0, out: Sequenc
     require(isinstance(gpus, Iterable), "broadcast", f"gpus={shown(gpus)} must be two GPUs or more, each once")
     given = tuple(checked_gpu("ss.ops.broadcast", each) for each in gpus)
     require(len(set(given)) == len(given) > 1, "broadcast", f"gpus={shown(gpus)} must be two GPUs or more, each once")
-    require(source.gpu in given, "broadcast", f"{source.name!r} lies on GPU {source.gpu}, which is not in gpus={shown(gpus)}")
+    require(
+        source.gpu in given,
+        "broadcast",
+        f"{source.name!r} lies on GPU {source.gpu}, which is not in gpus={shown(gpus)}",
+        f"name GPU {source.gpu} in gpus=, too, or copy it to one of them first: ss.ops.to_gpu",
+    )
     priority = _whole("broadcast", "priority", priority)
     return _applied(_broadcast, [source], given, None if out is None else list(out), root=given.index(source.gpu), priority=priority)
 

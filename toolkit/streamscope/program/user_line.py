@@ -21,7 +21,7 @@ def user_line() -> str:
 
 def user_function() -> str:
     """Return the name of the function in which that line stands; "function" where it stands in none."""
-    name = user_frame().f_code.co_name
+    name = user_frame(lambda module: is_ours(module) or module == "contextlib").f_code.co_name
     return name if name.isidentifier() else "function"
 
 
