@@ -187,6 +187,17 @@ def test_what_neighbours_cost_is_marked(make_trace, tmp_path):
     assert "In brackets" not in written(comparison_of(make_trace, hindered()[:1]), tmp_path)
 
 
+def test_the_first_view_says_whether_communication_hides_and_of_which_gpu_it_speaks(tmp_path):
+    program, inputs = WORKLOADS["data-parallel"].build()
+    runs = compare(program, *inputs, engines="graph-dual", device="simulated", progress=False)
+    page = written(runs, tmp_path)
+    first = page.index("<table")
+    answer = f"Does communication on GPU 0 hide? {runs.assessment.hidden}"
+    assert answer in runs.verdict
+    for words in (answer, "Communication on GPU 0 takes ", "Metrics of one GPU are of GPU 0"):
+        assert page.index(words) < first
+
+
 def test_only_the_longest_operations_are_kept(make_trace, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_OPERATIONS", 4)
     page = written(comparison_of(make_trace, hindered(count=9)), tmp_path)

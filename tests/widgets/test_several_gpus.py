@@ -51,6 +51,17 @@ def test_the_metrics_are_those_of_the_analysis():
         assert [value.partition(",")[0] for _, value in gpu["details"]] == [time_text(time_ns) for time_ns in times_ns]
 
 
+def test_a_gpu_without_more_work_is_not_the_slowest_but_was_launched_later():
+    function, inputs = ss.workload("data-parallel").build()
+    runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
+    launched, graph = header_of(*(run.trace for run in runs.values()))[0]
+    said = [gpu["slowest"] for gpu in launched["gpus"]]
+    assert said[0] == ""
+    assert re.fullmatch(r"launched later, has no more work: begins 4 of 4 collectives last, the other GPU waits \S+ µs", said[1])
+    assert f"GPU 1 was {said[1]}" in launched["remarks"]
+    assert [gpu["slowest"] for gpu in graph["gpus"]] == ["", ""]
+
+
 def test_without_collectives_the_slowest_is_the_one_that_computes_longest():
     trace = gpus_trace(2)
     trace.__dict__["collectives"] = Collectives()
