@@ -18,6 +18,7 @@ from streamscope.analysis.collectives import awaited
 from streamscope.trace import Collectives, DeviceInfo, Origins, PeerCopies, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.collectives import bus_factor
 from streamscope.trace.joins import CALL_KINDS
+from streamscope.trace.one_gpu import busiest_gpu
 
 INFO = TraceInfo("dual", "step", DeviceInfo("cuda", "2 × NVIDIA H100"), "cupti")
 GPUS = {"GPU 0 main": 0, "GPU 0 comm": 0, "GPU 1 main": 1, "GPU 1 comm": 1, "GPU 1 peer copy": 1}
@@ -119,6 +120,13 @@ def test_a_comparison_is_of_the_gpu_that_the_others_wait_for_under_each_engine()
         assert re.fullmatch(r"the other GPU waits \S+ µs for GPU 1, which has more work", run.metrics.awaited)
     assert "Metrics of one GPU are of GPU 1, which has the most work." in str(runs)
     assert "Under async the other GPU waits" in runs.verdict
+
+
+def test_a_replay_does_not_count_beside_its_kernels():
+    rows = [("kernel", "a", "GPU 0 main", 0, 10), ("kernel", "a", "GPU 1 main", 0, 40)]
+    replay = ("graph", "replay", "GPU 0 main", 0, 40)
+    assert busiest_gpu(SpanTable.of(*rows, replay, gpus=GPUS)) == 1
+    assert busiest_gpu(SpanTable.of(("graph", "replay", "GPU 1 main", 0, 40), gpus=GPUS)) == 1
 
 
 def test_a_gpu_without_more_work_was_launched_later_and_waits_have_a_range():
