@@ -113,13 +113,15 @@ def test_ending_it_in_a_run_stops_between_two_launches():
     assert len(computed) <= 1
 
 
-@pytest.mark.parametrize(("delays", "runs"), [(None, 1), (lambda launch, stream: (0, 1), 3 + 2 + 1)], ids=["exact", "delayed"])
-def test_a_device_that_repeats_itself_exactly_is_run_once(delays, runs):
+@pytest.mark.parametrize(
+    ("delays", "runs", "timed"), [(None, 1, 1), (lambda launch, stream: (0, 1), 3 + 2 + 1, 2)], ids=["exact", "delayed"]
+)
+def test_a_device_that_repeats_itself_exactly_is_run_once(delays, runs, timed):
     calls = []
     add = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], reference=lambda x: calls.append(1) or x + 1)
     found = ss.compare(lambda x: add(x) * 2, X, device=SimulatedDevice(delays=delays), engines="async,graph", repeats=2, progress=False)
     assert len(calls) == 2 * runs + 1  # The reference is the other one.
-    assert [run.makespans_ns.shape for run in found.values()] == [(2,), (2,)]
+    assert [run.makespans_ns.shape for run in found.values()] == [(timed,), (timed,)]
     assert all(run.correct for run in found.values())
     for run in found.values():  # The clock is rounded to whole ns.
         np.testing.assert_allclose(run.makespans_ns, run.trace.info.ledger["recorded_ns"], atol=1)

@@ -25,7 +25,7 @@ def test_the_next_is_the_least_slow_and_the_others_follow_in_order():
     assert reason([CHOSEN, SYNC, DUAL], 10, CARD) == f"{takes}; dual, the next, takes 2.47× as long{interval}. Then: sync (6.63×)."
     assert reason([CHOSEN], 10, CARD) == f"{takes}."
     assert reason([CHOSEN, DUAL], 1, SIMULATED) == (
-        "async takes 29.4 µs (median of one round); dual, the next, takes 2.47× as long. These times are simulated, not measured."
+        "async takes 29.4 µs (run once); dual, the next, takes 2.47× as long. These times are simulated, not measured."
     )
 
 

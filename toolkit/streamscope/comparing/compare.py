@@ -24,9 +24,6 @@ from streamscope.progress import Progress, Steps, showing
 from streamscope.trace.file_checks import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
-_SIMULATED_REPEATS = 3
-"""A simulated device repeats itself to the nanosecond, so more would show nothing. Its one run counts for as many."""
-
 
 @verb
 def compare(
@@ -151,7 +148,7 @@ def comparison_of(
     Each engine's run is given to ``recorded`` as soon as there is one; its exception ends the comparison. ``named`` tells whether the
     user named the engines: one of another package that fails is then an error, else it is left out.
     """
-    count = min(repeats, _SIMULATED_REPEATS) if device.info.exact else repeats
+    count = 1 if device.repeats_exactly else repeats
     engines, recording = len(names), recording or Recorded()
     with showing("comparing engines", progress=progress) as said:
         steps = Steps(

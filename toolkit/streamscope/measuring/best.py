@@ -86,7 +86,7 @@ def best(
     >>> choice.engine
     'graph'
     >>> print(choice.reason)
-    graph takes 29.4 µs (median of one round); async, the next, takes 2.47× as long. Then: ...sync (6.63×). Ruled out: dual ...
+    graph takes 29.4 µs (run once); async, the next, takes 2.47× as long. Then: ...sync (6.63×). Ruled out: dual ...
 
     The program is prepared for that engine:
 

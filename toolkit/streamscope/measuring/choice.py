@@ -175,8 +175,8 @@ def _ratio(candidate: Candidate) -> float:
 
 def _fastest(chosen: Candidate, following: Sequence[Candidate], rounds: int, *, exact: bool) -> str:
     makespan_ns = chosen.makespan_ns.median if chosen.makespan_ns else float("nan")
-    count = f"{rounds} rounds" if rounds > 1 else "one round"
-    head = f"{chosen.engine} takes {time_text(makespan_ns)} (median of {count})"
+    count = "run once" if exact else f"median of {rounds} rounds" if rounds > 1 else "median of one round"
+    head = f"{chosen.engine} takes {time_text(makespan_ns)} ({count})"
     for other in following:
         if other.ratio is not None:
             interval = f"{other.ratio.low:.2f} to {other.ratio.high:.2f}× in {other.ratio.count} paired rounds, {other.ratio.basis}"
