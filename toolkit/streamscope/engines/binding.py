@@ -51,8 +51,9 @@ class Binder:
         self.buffers: dict[int, Buffer] = {}
         """The memory of each variable."""
         self._events: dict[int, Event] = {}
-        self._recorded_on = {step.event: plan.gpu(step.lane) for step in plan.flat() if isinstance(step, RecordEvent)}
-        """The GPU of each event."""
+        recorded = (step for step in plan.flat() if isinstance(step, RecordEvent)) if plan.gpus else ()
+        self._recorded_on = {step.event: plan.gpu(step.lane) for step in recorded}
+        """The GPU of each event; empty where all are GPU 0's."""
         self._parts: list[tuple[Launch, Stream]] = []
         """The parts of a collective that are bound so far."""
 
@@ -102,8 +103,9 @@ class Binder:
     def _allocate(self, variable: Variable) -> Buffer:
         try:
             # Said only where there are several: devices of other packages may have one.
-            where = {"gpu": variable.gpu} if variable.gpu else {}
-            return self.device.allocate(variable.spec, variable.place, **where)
+            if variable.gpu:
+                return self.device.allocate(variable.spec, variable.place, gpu=variable.gpu)
+            return self.device.allocate(variable.spec, variable.place)
         except OutOfMemoryError as error:
             makers = (str(operation) for operation in self.plan.program.operations if variable.id in operation.writes)
             maker = f"input {variable.name!r}" if variable.id in self.plan.program.inputs else next(makers, variable.name)

@@ -79,10 +79,13 @@ def captured_steps(
     tracker = HazardTracker(lanes)
     # No step, only a stamp: the event behind it is the one that the other lanes fork from.
     issued = [_Issued(None, 0, [], tracker.start)]
-    for step, lane, reads, writes in _work(operations, lane_of):
+    work = _work(operations, lane_of)
+    meeting = _collectives_in(work)
+    for step, lane, reads, writes in work:
         more = tokens.get(step.launch.operation, ()) if isinstance(step, Issue) else ()
         issued.append(_Issued(step, lane, *tracker.issue(lane, {*reads, *more}, writes, (tracker.start,))))
-        _meet(tracker, issued)
+        if meeting:
+            _meet(tracker, issued)
     # The join: CUDA ends no capture while a stream holds work that its origin has not waited for.
     waits, _ = tracker.issue(0, (), (), tracker.last)
     issued.append(_Issued(None, 0, waits, None))
@@ -178,16 +181,29 @@ def _repeating(work: Sequence[_Work], lanes: int, first_event: int) -> tuple[lis
     """
     tracker = HazardTracker(lanes)
     items = Counter(lane for _, lane, _, _ in work)
+    meeting = _collectives_in(work)
     rounds: list[tuple[list[Step], int]] = []
     for _ in range(_MOST_ROUNDS):
-        issued: list[_Issued] = []
-        for step, lane, reads, writes in work:
-            issued.append(_Issued(step, lane, *tracker.issue(lane, reads, writes)))
-            _meet(tracker, issued)
+        issued = _round(tracker, work, meeting=meeting)
         rounds.append(_with_events(issued, lambda stamp: (stamp.lane, (stamp.position - 1) % items[stamp.lane]), first_event))
         if len(rounds) > 1 and rounds[-1] == rounds[-2]:
             return rounds[-1]
     raise EngineError(f"the waits of {len(work)} operations on {lanes} lanes do not settle", hint="please report this program")
+
+
+def _collectives_in(work: Sequence[_Work]) -> bool:
+    return any(isinstance(one.step, Issue) and one.step.launch.collective is not None for one in work)
+
+
+def _round(tracker: HazardTracker, work: Sequence[_Work], *, meeting: bool) -> list[_Issued]:
+    """Issue all work once; ``meeting``: there are collectives in it."""
+    if not meeting:
+        return [_Issued(step, lane, *tracker.issue(lane, reads, writes)) for step, lane, reads, writes in work]
+    issued: list[_Issued] = []
+    for step, lane, reads, writes in work:
+        issued.append(_Issued(step, lane, *tracker.issue(lane, reads, writes)))
+        _meet(tracker, issued)
+    return issued
 
 
 def _meet(tracker: HazardTracker, issued: Sequence[_Issued]) -> None:
@@ -208,23 +224,27 @@ def _with_events(issued: Sequence[_Issued], key: Callable[[Stamp], tuple[int, in
     steps: list[Step] = []
     held: list[Step] = []  # Behind the parts of a collective, which stay together: steps that are due once all of them are issued.
     for step, lane, waits, stamp in issued:
-        numbers = [events[key(wait)] for wait in waits]
-        due: list[Step] = [HostWait(event) if lane == HOST else WaitEvent(event, lane) for event in numbers]
-        recorded: list[Step] = []
+        due: list[Step] = []
+        if waits:
+            numbers = [events[key(wait)] for wait in waits]
+            due = [HostWait(event) if lane == HOST else WaitEvent(event, lane) for event in numbers]
+        recorded = None
         if stamp is not None and events and (event := events.get(key(stamp))) is not None:
-            recorded.append(RecordEvent(event, stamp.lane))
-        if isinstance(step, Issue) and step.launch.collective is not None:
+            recorded = RecordEvent(event, stamp.lane)
+        if isinstance(step, Issue) and (collective := step.launch.collective) is not None:
             # Waits go before the first part. No part waits for another one, so their events are recorded before.
             parts = step.launch.part
             steps[len(steps) - parts : len(steps) - parts] = due
             steps.append(step)
-            held += recorded
-            if parts == len(step.launch.collective.gpus) - 1:
+            if recorded is not None:
+                held.append(recorded)
+            if parts == len(collective.gpus) - 1:
                 steps += held
                 held = []
             continue
         steps += due
         if step is not None:
             steps.append(step)
-        steps += recorded
+        if recorded is not None:
+            steps.append(recorded)
     return steps, len(events)

@@ -229,6 +229,5 @@ class _Walk:
         if launch.kind is not LaunchKind.KERNEL:
             return start_ns + alone_ns
         held = self.model.residency(launch.cost)
-        return self.chips[launch.gpu].run(
-            start_ns, alone_ns, held.multiprocessors / self.model.multiprocessors * self.model.throughput(held.load)
-        )
+        share = held.multiprocessors / self.model.multiprocessors * self.model.throughput(held.load)
+        return self.chips[launch.gpu].run(start_ns, alone_ns, share)

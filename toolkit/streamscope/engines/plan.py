@@ -249,7 +249,11 @@ def lanes_in_use(operations: Sequence[Operation], stream_of: StreamOf, *, commun
     """
     launches = [launch for operation in operations for launch in operation.launches]
     several = any(launch.gpu for launch in launches)
-    keyed = [(launch.gpu, *_role(launch, stream_of, communication=communication)) for launch in launches]
+    roles = _ROLE_OF | {LaunchKind.COLLECTIVE: _ROLES.index(COMMUNICATION) if communication else _COMPUTE}
+    keyed = [
+        (launch.gpu, _COMPUTE, stream_of(launch)) if launch.kind is LaunchKind.KERNEL else (launch.gpu, roles[launch.kind], 0)
+        for launch in launches
+    ]
     # Before all others those of GPU 0, whose main stream is lane 0.
     mains = {(gpu, _COMPUTE, 0) for gpu in ({0, *(launch.gpu for launch in launches)} if several else (0,))}
     keys = sorted(mains.union(keyed))
@@ -264,12 +268,11 @@ def lanes_in_use(operations: Sequence[Operation], stream_of: StreamOf, *, commun
     return Lanes(tuple(names), numbers, tuple(gpu for gpu, *_ in keys) if several else ())
 
 
-def main_lanes(program: Program) -> Lanes:
-    """Give a lane to the main stream of each GPU, and all launches of a GPU to it."""
-    count = program.gpus
-    names = tuple(_prefix(gpu, several=count > 1) + MAIN for gpu in range(count))
-    numbers = {(launch.operation, launch.part): launch.gpu for launch in program.launches()}
-    return Lanes(names, numbers, tuple(range(count)) if count > 1 else ())
+def main_lanes(gpus: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the names of one main stream for each GPU, and their GPUs as `Plan.gpus` has them."""
+    if gpus == 1:
+        return (MAIN,), ()
+    return tuple(_prefix(gpu, several=True) + MAIN for gpu in range(gpus)), tuple(range(gpus))
 
 
 _COMPUTE = 0
@@ -277,15 +280,6 @@ _ROLES = ("", COMMUNICATION, *_COPY_LANES.values())
 """Names of lanes by their role, after the compute streams."""
 _COPIES = tuple(_COPY_LANES.values())
 _ROLE_OF = {kind: _ROLES.index(name) for kind, name in _COPY_LANES.items()}
-
-
-def _role(launch: Launch, stream_of: StreamOf, *, communication: bool) -> tuple[int, int]:
-    """Return the role of a launch's lane, and which of the compute streams it is."""
-    if launch.kind is LaunchKind.KERNEL:
-        return _COMPUTE, stream_of(launch)
-    if launch.kind is LaunchKind.COLLECTIVE:
-        return (_ROLES.index(COMMUNICATION), 0) if communication else (_COMPUTE, 0)
-    return _ROLE_OF[launch.kind], 0
 
 
 def _compute_name(number: int, further: int) -> str:

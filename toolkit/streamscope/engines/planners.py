@@ -26,16 +26,21 @@ from streamscope.program.operation import Operation, Program
 
 def synchronous(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
     """Issue every launch on one stream and synchronise it before the next. No events: nothing is ever pending, and nothing overlaps."""
-    mains = main_lanes(program)
     steps: list[Step] = []
+    several = program.gpus > 1
     for operation in program.operations:
         if isinstance(operation.work, HostCall):
             steps.append(CallHost(operation.work))
-        together = [operation.launches] if operation.collective is not None else [(launch,) for launch in operation.launches]
-        for launches in together:
-            steps += [Issue(launch, mains.of(launch)) for launch in launches]
-            steps += [Synchronize(mains.of(launch)) for launch in launches]
-    return Plan(SYNC.name, program, mains.names, tuple(steps), 0, gpus=mains.gpus)
+        launches = operation.launches
+        if several and operation.collective is not None:
+            steps += [Issue(launch, launch.gpu) for launch in launches]
+            steps += [Synchronize(launch.gpu) for launch in launches]
+            continue
+        for launch in launches:
+            lane = launch.gpu
+            steps += [Issue(launch, lane), Synchronize(lane)]
+    names, gpus = main_lanes(program.gpus)
+    return Plan(SYNC.name, program, names, tuple(steps), 0, gpus=gpus)
 
 
 def _asynchronous(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:

@@ -99,7 +99,7 @@ class Prepared:
         self._binder = Binder(self.plan, self.device, self.streams)
         self._binder.allocate()
         self._unfilled = set(self.program.inputs)
-        self._communicates = any(operation.collective is not None for operation in self.program.operations)
+        self._communicates = self.program.gpus > 1 and any(operation.collective is not None for operation in self.program.operations)
         self._binder.pair_scopes()
         # Before the steps are bound, which would compile each kernel by itself.
         self.device.make_ready(self.program, progress)

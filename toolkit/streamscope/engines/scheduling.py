@@ -8,6 +8,7 @@ everything, is a resource like a stream. Several schedules are made in this way,
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -174,7 +175,7 @@ def _duration_ns(operation: Operation, launch_ns: Estimate) -> float:
 _Place = tuple[int, int]
 """A GPU and one of its streams."""
 _COPY, _COMMUNICATION = -1, -2
-"""The stream of work on no compute stream, and that of collectives."""
+"""The stream of work on no compute stream, and that of collectives: the last two of each GPU."""
 
 
 @dataclass
@@ -185,18 +186,18 @@ class _Placing:
     launch_ns: Estimate
     costs: OrderingCosts
     begin_ns: list[float]
-    """When each stream of a GPU can begin."""
+    """When each compute stream of a GPU can begin."""
     host_ns: float = 0.0
-    taken_ns: dict[_Place, float] = field(default_factory=dict)
+    taken_ns: defaultdict[int, list[float]] = field(init=False)
+    """Of each GPU, until when each of its streams is taken."""
     used: dict[int, int] = field(default_factory=dict)
     """How many streams of each GPU carry something."""
     done_ns: dict[int, float] = field(default_factory=dict)
     made_on: dict[int, _Place] = field(default_factory=dict)
     streams: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def taken(self, gpu: int, stream: int) -> float:
-        """Return until when a stream is taken."""
-        return self.taken_ns.get((gpu, stream), self.begin_ns[stream] if stream >= 0 else 0.0)
+    def __post_init__(self) -> None:
+        self.taken_ns = defaultdict(lambda: [*self.begin_ns, 0.0, 0.0])
 
     def schedule(self, order: tuple[int, ...]) -> Schedule:
         """Place all operations, in a topological order."""
@@ -226,26 +227,29 @@ class _Placing:
         # Streams that nothing is on yet are all alike, so one of them is enough to try.
         used = self.used.get(gpu, 1)
         choices = range(min(used + 1, len(self.begin_ns)))
-        end_ns, _, stream = min((self._end_ns(chain, (gpu, stream)), (gpu, stream) != home, stream) for stream in choices)
+        durations = [self.graph.duration_ns[position] for position in chain]
+        ends = ((self._end_ns(chain[0], durations, (gpu, stream)), (gpu, stream) != home, stream) for stream in choices)
+        end_ns, _, stream = min(ends)
         self.streams.update({(launch.operation, launch.part): stream for launch in launches})
-        self.taken_ns[gpu, stream] = end_ns
+        self.taken_ns[gpu][stream] = end_ns
         self.used[gpu] = max(used, stream + 1)
         self.done_ns.update(dict.fromkeys(chain, end_ns))
         self.made_on.update(dict.fromkeys(chain, (gpu, stream)))
 
     def _put_collective(self, position: int, parts: Sequence[Launch]) -> None:
         """Place a collective: it begins when the communication streams of all its GPUs are free."""
-        free_ns = max(self.taken(part.gpu, _COMMUNICATION) for part in parts)
+        free_ns = max(self.taken_ns[part.gpu][_COMMUNICATION] for part in parts)
         place = parts[0].gpu, _COMMUNICATION
         end_ns = max(self._ready_ns(position, place), free_ns, self.host_ns) + max(map(self.launch_ns, parts))
         self.streams.update({(part.operation, part.part): 0 for part in parts})
-        self.taken_ns.update({(part.gpu, _COMMUNICATION): end_ns for part in parts})
+        for part in parts:
+            self.taken_ns[part.gpu][_COMMUNICATION] = end_ns
         self.done_ns[position], self.made_on[position] = end_ns, place
 
-    def _end_ns(self, chain: Sequence[int], place: _Place) -> float:
+    def _end_ns(self, first: int, durations: Sequence[float], place: _Place) -> float:
         """Return when a chain would be done on a stream: when the device is through with it, but not before the host has issued it."""
-        durations = [self.graph.duration_ns[position] for position in chain]
-        on_device_ns = max(self._ready_ns(chain[0], place), self.taken(*place)) + sum(durations)
+        gpu, stream = place
+        on_device_ns = max(self._ready_ns(first, place), self.taken_ns[gpu][stream]) + sum(durations)
         return max(on_device_ns, self.host_ns + durations[-1])
 
     def _ready_ns(self, position: int, place: _Place) -> float:
@@ -263,7 +267,8 @@ class _Placing:
         """Place an operation that has no choice: copies, and kernels on the main stream with a scope beside them."""
         launches = self.graph.operations[position].launches
         gpu = launches[0].gpu if launches else 0
-        beside = min(range(1, len(self.begin_ns)), key=lambda stream: self.taken(gpu, stream))
+        taken_ns = self.taken_ns[gpu]
+        beside = min(range(1, len(self.begin_ns)), key=taken_ns.__getitem__)
         ready_ns = self._ready_ns(position, (gpu, 0))
         self.done_ns[position], self.made_on[position] = ready_ns, (gpu, _COPY)
         for launch in launches:
@@ -271,7 +276,7 @@ class _Placing:
             self.streams[launch.operation, launch.part] = stream
             end_ns = max(ready_ns, self.host_ns) + self.launch_ns(launch)
             if launch.kind is LaunchKind.KERNEL:
-                end_ns = max(end_ns, self.taken(gpu, stream) + self.launch_ns(launch))
+                end_ns = max(end_ns, taken_ns[stream] + self.launch_ns(launch))
                 self.made_on[position] = gpu, 0
-                self.taken_ns[gpu, stream], self.used[gpu] = end_ns, max(self.used.get(gpu, 1), stream + 1)
+                taken_ns[stream], self.used[gpu] = end_ns, max(self.used.get(gpu, 1), stream + 1)
             self.done_ns[position] = max(self.done_ns[position], end_ns)

@@ -41,14 +41,16 @@ class Columns:
         TraceError
             A column has another length or values out of range, or there are too many rows.
         """
+        rows = len(self)
         for name, dtype in self.DTYPES.items():
             values = np.asarray(getattr(self, name))
-            if values.shape != (len(self),) or not np.issubdtype(values.dtype, np.integer):
-                raise TraceError(f"{name} of {self.NOUN} must be {len(self)} whole numbers, not {values.dtype} of shape {values.shape}")
-            most = MOST_NS if name.endswith("_ns") else int(np.iinfo(dtype).max)
-            least = -MOST_NS if name.endswith("_ns") else self.LEAST.get(name, 0)
-            if len(values) and not least <= values.min() <= values.max() <= most:
-                raise TraceError(f"{name} of {self.NOUN} must be from {least:,} to {most:,}")
+            if values.shape != (rows,) or values.dtype.kind not in "iu":
+                raise TraceError(f"{name} of {self.NOUN} must be {rows} whole numbers, not {values.dtype} of shape {values.shape}")
+            if rows:
+                most = MOST_NS if name.endswith("_ns") else int(np.iinfo(dtype).max)
+                least = -MOST_NS if name.endswith("_ns") else self.LEAST.get(name, 0)
+                if not least <= values.min() <= values.max() <= most:
+                    raise TraceError(f"{name} of {self.NOUN} must be from {least:,} to {most:,}")
             object.__setattr__(self, name, values.astype(dtype, copy=False))
         if len(self) > self.MOST:
             raise TraceError(f"{len(self):,} {self.NOUN} are too many: a trace keeps {self.MOST:,}")

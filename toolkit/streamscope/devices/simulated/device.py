@@ -34,6 +34,8 @@ from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import a_kind, counted
 
+_OVER_LINKS = (LaunchKind.COLLECTIVE, LaunchKind.COPY_PEER)
+
 
 class SimulatedDevice:
     """A GPU and its host calls as a discrete-event model; `streamscope.devices.protocol.Device`.
@@ -116,19 +118,28 @@ class SimulatedDevice:
 
     def estimate_ns(self, launch: Launch) -> float:
         """Return how long a launch runs alone, in ns: the sum of its pieces' prices, each in whole ns."""
-        return sum(_whole(alone_ns) for alone_ns, _ in self._pieces(launch))
+        if launch.kind in _OVER_LINKS:
+            return self._on_links(launch)[0]
+        return sum(_whole(piece.alone_ns) for piece in self._prices.pieces(launch))
 
     def _pieces(self, launch: Launch) -> tuple[tuple[float, Residency], ...]:
-        """Return for each kernel of a launch, or its copy, how long it takes alone, and its share of the chip."""
-        if launch.collective is not None:
-            collective = launch.collective
+        """Return for each kernel of a launch, or its copy, how long it takes alone, in whole ns, and its share of the chip."""
+        if launch.kind in _OVER_LINKS:
+            return (self._on_links(launch),)
+        return tuple((_whole(piece.alone_ns), piece.held or self.model.residency(piece.cost)) for piece in self._prices.pieces(launch))
+
+    def _on_links(self, launch: Launch) -> tuple[float, Residency]:
+        """Return the same of a collective, or of a copy between GPUs."""
+        measured_ns = self._prices.pieces(launch)[0].alone_ns if self._measured else None
+        collective = launch.collective
+        if collective is None:
+            modelled_ns = self.links.peer_copy_ns(launch.cost.bytes, self.link(launch.gpu, launch.to_gpu))
+            held = Residency(0.0, 0.0)
+        else:
+            modelled_ns = self.links.collective_ns(collective.kind, collective.nbytes, len(collective.gpus))
             channels = self.channels(collective)
             held = Residency(float(channels), float(channels * self.links.channel_threads), whole=False)
-            modelled_ns = self.links.collective_ns(collective.kind, collective.nbytes, len(collective.gpus))
-            return ((self._prices.pieces(launch)[0].alone_ns if self._measured else modelled_ns, held),)
-        if launch.kind is LaunchKind.COPY_PEER and not self._measured:
-            return ((self.links.peer_copy_ns(launch.cost.bytes, self.link(launch.gpu, launch.to_gpu)), Residency(0.0, 0.0)),)
-        return tuple((piece.alone_ns, piece.held or self.model.residency(piece.cost)) for piece in self._prices.pieces(launch))
+        return _whole(modelled_ns if measured_ns is None else measured_ns), held
 
     @property
     def room(self) -> int:
@@ -249,8 +260,7 @@ class SimulatedDevice:
         """Prepare a launch; each call of the result puts it on the stream."""
         own = self._core.own(SimulatedStream, stream)
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
-        pieces = tuple((_whole(alone_ns), held) for alone_ns, held in self._pieces(launch))
-        work = BoundLaunch(self._executions[own.gpu], launch, self._reference(launch), sources, targets, pieces)
+        work = BoundLaunch(self._executions[own.gpu], launch, self._reference(launch), sources, targets, self._pieces(launch))
         call_ns, tail_ns = self._prices.call_ns(launch), self._prices.tail_ns(launch)
         return lambda: own.launch(work, call_ns, tail_ns)
 

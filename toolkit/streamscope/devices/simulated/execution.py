@@ -285,8 +285,9 @@ class Multiprocessors:
         if self._next_end is not None:
             self._next_end.cancel()
             self._next_end = None
-        for look in tuple(self.watching):
-            look()
+        if self.watching:
+            for look in tuple(self.watching):
+                look()
         if not self._running:
             return
         first = self._running[0]

@@ -221,7 +221,7 @@ class SimulatedGraph:
         run = _GraphRun(self._nodes, self._edges, own, previous=self._latest, join_ns=self._over_gpus.join_ns)
         model, branching = self.core.model, self._edges.branching
         with self.core.lock, deferred():
-            call_ns = model.graph_launch_ns(self.node_count, sum(node.is_copy for node in self._nodes), branching)
+            call_ns = model.graph_launch_ns(self.node_count, self._edges.copies, branching)
             call_ns += self._over_gpus.call_ns
             self._latest = own.put(Item(run.begin), call_ns, model.graph_branching_ns(branching))
             # After the launch is on the stream: a wait for these events from now on is for this run.
@@ -230,15 +230,16 @@ class SimulatedGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Edges:
-    """Successors of each node of a graph, and the cost of its branches."""
+    """Successors of each node of a graph, the cost of its branches, and the number of copies."""
 
     successors: Sequence[Sequence[int]]
     branching: Branching
+    copies: int
 
     @classmethod
     def of(cls, nodes: Sequence[Node]) -> _Edges:
         before = without_implied([sorted(node.after) for node in nodes])
-        return cls(successors(before), Branching.of(before))
+        return cls(successors(before), Branching.of(before), sum(node.is_copy for node in nodes))
 
 
 class _GraphRun:
