@@ -118,7 +118,7 @@ def test_a_comparison_is_of_the_gpu_that_the_others_wait_for_under_each_engine()
     assert len({round(run.metrics.communication_us, 1) for run in runs.values()}) == 1
     for run in runs.values():
         assert re.fullmatch(r"the other GPU waits \S+ µs for GPU 1, which has more work", run.metrics.awaited)
-    assert "Metrics of one GPU are of GPU 1, which has the most work." in str(runs)
+    assert "Metrics of one GPU are of GPU 1: no other one has more work." in str(runs)
     assert "Under async the other GPU waits" in runs.verdict
 
 

@@ -164,7 +164,7 @@ def _caption(metrics: Mapping[str, EngineMetrics]) -> str:
     gpus = {m.gpu for m in metrics.values()} - {None}
     if len(gpus) != 1:
         return ", ".join(f"{engine}: of GPU {m.gpu}" for engine, m in metrics.items() if m.gpu is not None)
-    return f"Metrics of one GPU are of GPU {gpus.pop()}, which has the most work."
+    return f"Metrics of one GPU are of GPU {gpus.pop()}: no other one has more work."
 
 
 def _name(metrics: EngineMetrics, notes: tuple[str, ...]) -> str:
