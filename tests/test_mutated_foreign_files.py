@@ -32,5 +32,6 @@ def test_what_is_damaged_is_told_or_read(repository):
     print(f"{dict(counts.most_common())}, at most {peak_bytes / 2**20:.0f} MiB")  # noqa: T201
     assert [case for case in cases if case["outcomes"][0] not in ("refused", "salvaged", "equal", "other")] == []
     assert peak_bytes < MOST_BYTES
-    assert all(counts[kind, "refused"] for kind in KINDS)
-    assert all(counts[kind, "salvaged"] for kind in ("kineto", "own"))
+    # What can be read of a damaged file is salvaged, where the format allows it: few of those are refused.
+    told = {"kineto": "salvaged", "own": "salvaged", "nsys": "refused", "rocpd": "refused", "xplane": "refused"}
+    assert all(counts[kind, outcome] for kind, outcome in told.items())

@@ -123,7 +123,7 @@ def test_names_in_a_table_come_back_as_they_were(hostile, tmp_path):
         (Comparison.report, "r.docx", ".html, .pdf or .md"),
         (Comparison.picture, "t.gif", ".svg or .png"),
         (Comparison.picture, "t", ".svg or .png"),
-        (Comparison.save, "s.xlsx", ".html, .pdf, .md, .json, .svg, .png, .csv or .parquet"),
+        (Comparison.save, "s.xlsx", ".html, .pdf, .md, .json, .svg, .png, .csv, .parquet or .jsonl"),
         (lambda runs, path: runs["sync"].trace.to_csv(path), "s.parquet", ".csv"),
     ],
 )
