@@ -130,7 +130,7 @@ def test_a_replay_does_not_count_beside_its_kernels():
 
 
 def test_a_gpu_without_more_work_was_launched_later_and_waits_have_a_range():
-    function, inputs = ss.workload("data-parallel").build(gpus=4)
+    function, inputs = ss.workload("data-parallel").build(gpus=4, width=256, rows=256)
     found = awaited(ss.compare(function, *inputs, engines="async", device="simulated", progress=False)["async"].trace)
     assert (found.gpu, found.others, found.works_longer) == (3, 3, False)
     assert re.fullmatch(r"the others wait \S+ µs to \S+ µs for GPU 3, which was launched later", found.words)

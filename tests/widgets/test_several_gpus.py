@@ -52,7 +52,7 @@ def test_the_metrics_are_those_of_the_analysis():
 
 
 def test_a_gpu_without_more_work_is_not_the_slowest_but_was_launched_later():
-    function, inputs = ss.workload("data-parallel").build()
+    function, inputs = ss.workload("data-parallel").build(width=256, rows=256)
     runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
     launched, graph = header_of(*(run.trace for run in runs.values()))[0]
     said = [gpu["slowest"] for gpu in launched["gpus"]]
