@@ -37,7 +37,7 @@ def synchronous(program: Program, estimate: Estimate, streams: int | None = 1) -
             steps += [Synchronize(launch.gpu) for launch in launches]
             continue
         for launch in launches:
-            lane = launch.gpu
+            lane = launch.gpu if several else 0
             steps += [Issue(launch, lane), Synchronize(lane)]
     names, gpus = main_lanes(program.gpus)
     return Plan(SYNC.name, program, names, tuple(steps), 0, gpus=gpus)
