@@ -271,7 +271,8 @@ def captured(
                 try:
                     bound.call()
                     # Counted after each step, since a step may be several nodes; this also meets a break that the step kept to itself.
-                    owners += _makers(steps, index, device.captured_nodes(stream) - len(owners))
+                    nodes = device.captured_nodes(stream) - len(owners)
+                    owners += [index] * nodes if nodes <= 1 else _makers(steps, index, nodes)
                 except Exception as error:
                     raise _blamed(bound, describe, error) from error
     except _StepFailedError:

@@ -21,7 +21,7 @@ _Stream = tuple[int, int]
 
 def has_priorities(program: Program) -> bool:
     """Tell whether a program asks for an order of its collectives."""
-    return any(operation.collective is not None and operation.collective.priority for operation in program.operations)
+    return program.gpus > 1 and any(operation.collective is not None and operation.collective.priority for operation in program.operations)
 
 
 def by_priority(program: Program, order: Sequence[int], streams: Mapping[tuple[int, int], int], launch_ns: Estimate) -> tuple[int, ...]:

@@ -190,7 +190,7 @@ class _Walk:
         model, nodes = self.model, _Nodes.of(steps)
         before = without_implied(nodes.before)
         branching = Branching.of(before)
-        copies = sum(not launch.kind.on_multiprocessors for launch in nodes.launches)
+        copies = sum(launch.kind is not LaunchKind.KERNEL and launch.collective is None for launch in nodes.launches)
         self.host_ns += model.graph_launch_ns(max(1, len(nodes.launches)), copies)
         start_ns = self._start_ns(0, model.graph_launch_latency_ns)
         root_ns = {node: start_ns + number * model.graph_root_ns for number, node in enumerate(branching.roots)}

@@ -173,15 +173,17 @@ class Plan:
     @property
     def streams(self) -> int:
         """Number of streams with kernels on them; those that carry nothing but copies come on top."""
-        return len({step.lane for step in self.flat() if isinstance(step, Issue) and not self.lanes[step.lane].endswith(_COPIES)})
+        return sum(not self.lanes[lane].endswith(_COPIES) for lane in self._lanes_of_launches)
 
     @property
     def streams_of_a_gpu(self) -> int:
         """Number of streams with kernels on the GPU that has the most of them; that of collectives alone comes on top."""
-        lanes = {
-            step.lane for step in self.flat() if isinstance(step, Issue) and not self.lanes[step.lane].endswith((*_COPIES, COMMUNICATION))
-        }
+        lanes = [lane for lane in self._lanes_of_launches if not self.lanes[lane].endswith((*_COPIES, COMMUNICATION))]
         return max(Counter(map(self.gpu, lanes)).values(), default=0)
+
+    @property
+    def _lanes_of_launches(self) -> set[int]:
+        return {step.lane for step in self.flat() if isinstance(step, Issue)}
 
     @property
     def communicates(self) -> bool:

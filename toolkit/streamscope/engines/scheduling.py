@@ -84,11 +84,12 @@ def best_plan(
     auxiliary scopes are on an auxiliary stream in all of them.
     """
     most = most_streams(program, streams)
-    if most == 1 and not has_priorities(program):
+    prioritised = has_priorities(program)
+    if most == 1 and not prioritised:
         return make(program.operations, main_stream)
     model = reference_model()
     tried = _schedules(program, estimate, most, costs(model))
-    if has_priorities(program):
+    if prioritised:
         tried = [replace(one, order=by_priority(program, one.order, one.streams, estimate)) for one in tried]
     plans = [make([program.operations[position] for position in schedule.order], schedule.stream_of) for schedule in tried]
     times_ns = [makespan_ns(plan, estimate, model) for plan in plans]
@@ -167,9 +168,8 @@ def _counts(most: int) -> list[int]:
 def _duration_ns(operation: Operation, launch_ns: Estimate) -> float:
     if isinstance(operation.work, HostCall):
         return operation.work.duration_ns
-    if operation.collective is not None:
-        return max(map(launch_ns, operation.launches))
-    return sum(launch_ns(launch) for launch in operation.launches)
+    durations_ns = [launch_ns(launch) for launch in operation.launches]
+    return sum(durations_ns) if operation.collective is None else max(durations_ns)
 
 
 _Place = tuple[int, int]
@@ -213,10 +213,10 @@ class _Placing:
         if isinstance(operation.work, HostCall):
             self.host_ns = max(self.host_ns, self._ready_ns(position, (0, _COPY))) + operation.work.duration_ns
             self.done_ns[position] = self.host_ns
-        elif operation.collective is not None:
-            self._put_collective(position, operation.launches)
         elif _is_plain(operation):
             self._put_chain(self.graph.chain(position, _is_plain))
+        elif operation.collective is not None:
+            self._put_collective(position, operation.launches)
         else:
             self._put_fixed(position)
 

@@ -34,7 +34,7 @@ from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import a_kind, counted
 
-_OVER_LINKS = (LaunchKind.COLLECTIVE, LaunchKind.COPY_PEER)
+_COLLECTIVE, _COPY_PEER = LaunchKind.COLLECTIVE, LaunchKind.COPY_PEER
 
 
 class SimulatedDevice:
@@ -118,18 +118,12 @@ class SimulatedDevice:
 
     def estimate_ns(self, launch: Launch) -> float:
         """Return how long a launch runs alone, in ns: the sum of its pieces' prices, each in whole ns."""
-        if launch.kind in _OVER_LINKS:
+        if launch.kind is _COLLECTIVE or launch.kind is _COPY_PEER:
             return self._on_links(launch)[0]
         return sum(_whole(piece.alone_ns) for piece in self._prices.pieces(launch))
 
-    def _pieces(self, launch: Launch) -> tuple[tuple[float, Residency], ...]:
-        """Return for each kernel of a launch, or its copy, how long it takes alone, in whole ns, and its share of the chip."""
-        if launch.kind in _OVER_LINKS:
-            return (self._on_links(launch),)
-        return tuple((_whole(piece.alone_ns), piece.held or self.model.residency(piece.cost)) for piece in self._prices.pieces(launch))
-
     def _on_links(self, launch: Launch) -> tuple[float, Residency]:
-        """Return the same of a collective, or of a copy between GPUs."""
+        """Return how long a part of a collective, or a copy between GPUs, takes alone, in whole ns, and its share of the chip."""
         measured_ns = self._prices.pieces(launch)[0].alone_ns if self._measured else None
         collective = launch.collective
         if collective is None:
@@ -194,7 +188,7 @@ class SimulatedDevice:
     def allocate_block(self, nbytes: int, place: MemoryPlace, *, gpu: int = 0) -> SimulatedBlock:
         """Allocate memory that can hold one array after the other."""
         self._core.forbid_in_capture("allocating memory")
-        return self._memories[self._checked_gpu(gpu)].allocate(nbytes, place)
+        return self._memories[self._checked_gpu(gpu) if gpu else 0].allocate(nbytes, place)
 
     def _checked_gpu(self, gpu: int) -> int:
         if not 0 <= gpu < self.gpus:
@@ -260,7 +254,12 @@ class SimulatedDevice:
         """Prepare a launch; each call of the result puts it on the stream."""
         own = self._core.own(SimulatedStream, stream)
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
-        work = BoundLaunch(self._executions[own.gpu], launch, self._reference(launch), sources, targets, self._pieces(launch))
+        if launch.kind is _COPY_PEER:
+            pieces: tuple[tuple[float, Residency], ...] = (self._on_links(launch),)
+        else:
+            priced = self._prices.pieces(launch)
+            pieces = tuple((_whole(piece.alone_ns), piece.held or self.model.residency(piece.cost)) for piece in priced)
+        work = BoundLaunch(self._executions[own.gpu], launch, self._reference(launch), sources, targets, pieces)
         call_ns, tail_ns = self._prices.call_ns(launch), self._prices.tail_ns(launch)
         return lambda: own.launch(work, call_ns, tail_ns)
 
@@ -279,7 +278,7 @@ class SimulatedDevice:
                 list,
                 self._buffers(part, "reads", sources),
                 self._buffers(part, "writes", targets),
-                self._pieces(part),
+                (self._on_links(part),),
                 joined,
             )
             for part, stream, sources, targets in zip(parts, own, reads, writes, strict=True)

@@ -105,7 +105,8 @@ class SimulatedStream:
         ``tail_ns`` are left of the call when the item has arrived.
         """
         with self.core.lock:
-            self.make_room()
+            if len(self._items) >= self.core.model.queue_depth:
+                self.make_room()
             with deferred():
                 self.core.spend(call_ns)
                 item.arrival_ns = self.core.host_ns - tail_ns
