@@ -147,7 +147,7 @@ class Trial:
         return bool(error)
 
     def recover(self) -> None:
-        """Take what is left to be raised; then all must work, by value."""
+        """Raise the errors that are left; then all must work, by value."""
         for _ in range(20):
             with raised(ss.StreamscopeError) as error:
                 self.engine.wait_all()

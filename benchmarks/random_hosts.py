@@ -28,7 +28,7 @@ MOST_GPUS = 4
 
 
 def tried(seed: int, torn: int) -> Counter[str]:
-    """Run one program under each engine, and return counts; what goes wrong is printed."""
+    """Run one program under each engine, return counts, and print faults."""
     made = random_host_program(seed, 1 + seed % MOST_GPUS, 3 + seed % 9)
     expected, found = expected_of(made), Counter[str]()
     collectives = [operation.collective for operation in made.program.operations if operation.collective is not None]

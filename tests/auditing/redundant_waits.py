@@ -16,7 +16,7 @@ def redundant_waits(plan: Plan) -> list[int]:
     walk = _WithVerdicts(plan)
     for _ in walk.runs(_REDUNDANCY_RUNS):
         pass
-    # What waits for an event that is never recorded does not wait.
+    # A wait for an event that is never recorded does not wait.
     return [index for index in range(plan.waits) if walk.verdicts.get(index, True)]
 
 

@@ -1,4 +1,4 @@
-"""``streamscope cache``: what is kept on disk, as text and as JSON, and its removal."""
+"""``streamscope cache``: the kernels on disk as text and as JSON, and their removal."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from streamscope.errors import DeviceError
 
 @pytest.fixture
 def opened(monkeypatch):
-    """What the CUDA device is opened with."""
+    """The arguments that open the CUDA device."""
     seen = []
     entry = DeviceEntry(name="cuda", line="", open=lambda gpus: seen.append(gpus) or SimulatedDevice(), automatic=True, numbered=True)
     monkeypatch.setitem(DEVICES._loaded, "cuda", entry)

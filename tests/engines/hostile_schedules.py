@@ -26,7 +26,7 @@ LATE_NS, LONG = 1e8, 1e6
 
 
 def adversary(seed: int) -> Delays:
-    """Return delays that let launches start late and last long at random, so that what is not ordered shows."""
+    """Return delays that let launches start late and last long at random, so that a missing order shows."""
     chance = random.Random(seed)
     return lambda launch, stream: (chance.choice([0, 0, 0, 20_000, 200_000]), chance.choice([1, 1, 30]))
 

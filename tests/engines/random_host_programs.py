@@ -1,6 +1,6 @@
 """Random programs over 1 to 4 GPUs: kernels, copies of all kinds, host functions and collectives; results are right to the bit or wrong.
 
-As in `random_programs`, every variable is input and output, and what is written has been read before, so a wrong value goes on. Integers
+As in `random_programs`, every variable is input and output. A variable is read before it is written, so a wrong value goes on. Integers
 are computed modulo their size; floats stay small whole numbers, which float16 holds exactly, but for means.
 """
 

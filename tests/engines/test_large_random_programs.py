@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.combinations import THOROUGH
 from tests.counting import calls_of
+from tests.engines.hostile_schedules import adversary
 from tests.engines.random_programs import DEVICE_VARIABLES, HOST_VARIABLES, RandomProgram, random_program
 
 from streamscope.devices import open_device
@@ -32,12 +33,6 @@ SEEDS = range(8) if THOROUGH else range(4)
 """A configuration takes every second of them, its neighbour the others."""
 LATE_NS = 1e8
 """Later than everything that does not wait for it."""
-
-
-def adversary(seed: int):
-    """Return delays that let launches start late and last long at random, so that what is not ordered shows."""
-    chance = random.Random(seed)
-    return lambda launch, stream: (chance.choice([0, 0, 0, 20_000, 200_000]), chance.choice([1, 1, 30]))
 
 
 def late(work):

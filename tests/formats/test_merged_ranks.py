@@ -36,7 +36,7 @@ def rank(shift_ns=0, *, host=100, device_pid=0, device=0, count=5, latency_ns=10
 
 
 def measured(path, gpu):
-    """Return the metrics of one GPU. They are the same where all GPUs of the file are read, if it says which process launched what."""
+    """Return the metrics of one GPU. They are the same where all GPUs of the file are read, if it names the process of each launch."""
     found = ss.analysis.summary(ss.read(path, gpu=gpu))
     of_all = next(each for each in ss.analysis.summary(ss.read(path)).each_gpu if each.gpu == gpu)
     names = ("kernel_count", "gpu_busy_us", "span_us", "idle", "overlap", "launch_latency", "queue_time", "api_time", "launch_overhead")

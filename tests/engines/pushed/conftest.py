@@ -13,6 +13,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines.pushed import lanes
 from streamscope.engines.pushed.engine import Engine
 from streamscope.program.variable import ArraySpec
 
@@ -84,6 +85,24 @@ KINDS = {
     "host": Kind(on_host, on_host, "hh", "h", in_place=True),
     "host two": Kind(two_on_host, two_on_host, "h", "hh", in_place=True),
 }
+
+
+class WithoutOneWait:
+    """Lets each wait of a stream happen but one, and counts them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, left_out: int | None) -> None:
+        self.waits = 0
+        fewest = lanes.fewest
+
+        def some(clock, stamps):
+            kept = []
+            for stamp in fewest(clock, stamps):
+                if self.waits != left_out:
+                    kept.append(stamp)
+                self.waits += 1
+            return kept
+
+        patch.setattr(lanes, "fewest", some)
 
 
 class Serial:

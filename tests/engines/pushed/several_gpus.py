@@ -106,9 +106,3 @@ class Hosts:
 def _exchanged(*each: Any) -> list[Any]:
     pieces = [np.split(one, len(each)) for one in each]
     return [np.concatenate([pieces[source][part] for source in range(len(each))]) for part in range(len(each))]
-
-
-def adversary(seed: int) -> Any:
-    """Return delays that let launches start late and last long at random, so that a missing order shows."""
-    chance = random.Random(seed)
-    return lambda launch, stream: (chance.choice([0, 0, 20_000, 100_000]), chance.choice([1, 1, 30]))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.engines.pushed.conftest import KINDS, Serial
+from tests.engines.hostile_schedules import adversary
+from tests.engines.pushed.conftest import KINDS, Serial, WithoutOneWait
 
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.pushed import lanes
 from streamscope.engines.pushed.engine import Engine
 from streamscope.errors import DeviceError
 
@@ -21,12 +21,6 @@ OPERATION = st.tuples(
     st.lists(st.integers(0, 5), min_size=2, max_size=2),
     st.integers(-1, 1),
 )
-
-
-def adversary(seed: int):
-    """Return delays that let launches start late and last long at random, so that what is not ordered shows."""
-    chance = random.Random(seed)
-    return lambda launch, stream: (chance.choice([0, 0, 20_000, 100_000]), chance.choice([1, 1, 30]))
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -58,24 +52,6 @@ def test_thousands_of_operations_over_a_hundred_variables(engine):
         operands = [chance.randrange(100) for _ in range(4)]
         serial.push(chance.choice(kinds), operands[:2], operands[2:], chance.choice([0, 0, 0, 1]))
     serial.check()
-
-
-class WithoutOneWait:
-    """Lets each wait of a stream happen but one, and counts them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, left_out: int | None) -> None:
-        self.waits = 0
-        fewest = lanes.fewest
-
-        def some(clock, stamps):
-            kept = []
-            for stamp in fewest(clock, stamps):
-                if self.waits != left_out:
-                    kept.append(stamp)
-                self.waits += 1
-            return kept
-
-        monkeypatch.setattr(lanes, "fewest", some)
 
 
 def braid(engine: Engine) -> None:

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engines.hostile_schedules import adversary
 from tests.engines.pushed import several_gpus
-from tests.engines.pushed.several_gpus import Hosts, adversary
+from tests.engines.pushed.conftest import WithoutOneWait
+from tests.engines.pushed.several_gpus import Hosts
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.pushed import issuing, lanes
+from streamscope.engines.pushed import issuing
 from streamscope.errors import DeviceError, EngineError, ProgramError
 
 
@@ -207,24 +209,6 @@ def test_a_collective_that_is_pushed_again_mends_its_results(host):
     host.push(ss.ops.all_reduce, reads=tuple(both(host)), writes=(p, q))
     assert (host.read(p)[0], host.read(q)[0]) == (3, 3)
     host.wait_all()
-
-
-class WithoutOneWait:
-    """Lets each wait of a stream happen but one, and counts them."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, left_out: int | None) -> None:
-        self.waits = 0
-        fewest = lanes.fewest
-
-        def some(clock, stamps):
-            kept = []
-            for stamp in fewest(clock, stamps):
-                if self.waits != left_out:
-                    kept.append(stamp)
-                self.waits += 1
-            return kept
-
-        patch.setattr(lanes, "fewest", some)
 
 
 def _braid(engine):
