@@ -141,7 +141,7 @@ def test_an_unrecorded_time_that_no_pace_explains_changes_calls_within_bounds():
     assert [any("moment of its host" in note for note in each.notes) for each in found] == [True] * 4 + [False] + [True] * 2
 
 
-@pytest.mark.parametrize("workload", ["branches", "pipeline"])
+@pytest.mark.parametrize("workload", ["branches", "pipeline", "data-parallel", "pipeline-parallel"])
 def test_what_a_run_was_measured_to_take_sets_the_pace_of_calls_and_host_functions(workload):
     function, inputs = ss.workload(workload).build()
     source = recorded(function.trace(*inputs))

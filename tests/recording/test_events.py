@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.devices.gates import SHIELD_NS
+from streamscope.devices.gates import SHIELD_NS, held, timed_event
 from streamscope.devices.reference import Reference
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.launch import LaunchKind
 from streamscope.recording import events, passes
-from streamscope.recording.calibration import align_clock, calibrate
+from streamscope.recording.calibration import align_clock, align_clocks, calibrate
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.kernel_times import kernel_times
@@ -273,3 +273,18 @@ def test_each_kernel_that_is_timed_follows_one_of_another_kind_and_a_shield():
     assert {names[place + 1] for place in shields} == own
     before = [names[place - 2] for place in shields if names[place + 1] == "add" and names[place - 2] == "add"]
     assert len(before) >= passes.REFERENCES  # The reference has run right before.
+
+
+def test_the_clocks_of_several_gpus_agree_on_the_moment_when_one_gate_opens():
+    device = SimulatedDevice(gpus=3)
+    streams = [device.stream("main", gpu=gpu) for gpu in range(3)]
+    clock = align_clocks(device, streams)
+    events = [timed_event(device, stream) for stream in streams]
+    before = device.now_ns()
+    with held(device, streams):
+        for stream, event in zip(streams, events, strict=True):
+            stream.record(event)
+    device.synchronize()
+    times = [clock.host_ns(event) for event in events]
+    assert max(times) - min(times) <= 2 * len(streams) * device.model.event_record_ns  # The host does not sleep here.
+    assert all(before - clock.uncertainty_ns <= time <= device.now_ns() + clock.uncertainty_ns for time in times)

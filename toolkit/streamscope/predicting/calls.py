@@ -18,7 +18,7 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.devices.link_model import LinkModel
 from streamscope.devices.measured_models import links_of
 from streamscope.engine_entry import GRAPH, traits_of
-from streamscope.predicting.tasks import LaunchKey, Task
+from streamscope.predicting.tasks import LaunchKey, Task, has_call
 from streamscope.program.launch import LaunchKind
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.origins import Trait
@@ -64,17 +64,18 @@ def pace_of(trace: Trace, tasks: Sequence[Task], waits: Mapping[LaunchKey, float
     unrecorded runs in the ledger, if that is NaN. The rest without kernels, copies and ``waits``, which are not slower then, is
     compared with the host's time in the recorded run. 1 where it did not wait for each launch, or for fewer than `_FEWEST_WAITS`.
     """
-    if len(waits) != sum(not task.on_host for task in tasks) or len(waits) < _FEWEST_WAITS:
+    if len(waits) != sum(has_call(task) for task in tasks) or len(waits) < _FEWEST_WAITS:
         return 1.0
-    other_ns = sum(task.alone_ns for task in tasks) + sum(waits.values()) + _last_wait_ns(trace)
+    called = [task for task in tasks if task.on_host or has_call(task)]
+    other_ns = sum(task.alone_ns for task in called) + sum(waits.values()) + _last_wait_ns(trace)
     usual_ns = float(trace.info.ledger.get("unrecorded_ns", 0.0)) if math.isnan(measured_ns) else measured_ns
-    calls_ns = sum(task.call_ns for task in tasks)
+    calls_ns = sum(task.call_ns for task in called)
     return float(np.clip((usual_ns - other_ns) / calls_ns, *_PACES)) if min(usual_ns, calls_ns) > 0 else 1.0
 
 
 def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel, measured_ns: float = math.nan) -> Host:
     """Return the host of a trace, given its tasks and the measured time of a run, if there is one."""
-    waits = _waits_ns(trace, tasks, _LONGEST_WAIT * (model.launch_latency_ns + model.synchronize_return_ns))
+    waits = _waits_ns(trace, tasks, model)
     pace = pace_of(trace, tasks, waits, measured_ns)
     ratio = pace * _ratio([task.call_ns for task in tasks if _is_plain(task)], model.launch_ns)
     own = [wait for task in tasks if _is_plain(task) and (wait := waits.get(task.place)) is not None]
@@ -149,20 +150,31 @@ def _ratio(calls_ns: Sequence[float], modelled_ns: float) -> float:
     return float(np.median(known)) / modelled_ns if known else 1.0
 
 
-def _waits_ns(trace: Trace, tasks: Sequence[Task], most_ns: float) -> dict[LaunchKey, float]:
+def _waits_ns(trace: Trace, tasks: Sequence[Task], model: CostModel) -> dict[LaunchKey, float]:
     """Return the time until the host went on after a launch, beyond the work's duration and the cost of recording.
 
-    Of launches right before and right after which the host waited; ``most_ns`` at most.
+    Of launches right before and right after which the host waited: for a collective once for each GPU. A wait for one stream is taken to be
+    `_LONGEST_WAIT` times the model's at most.
     """
     spans = trace.spans
     host = np.flatnonzero((spans.kind < SpanKind.KERNEL) & (spans.kind != SpanKind.HOST))  # A host function leaves the device idle.
-    waited = (spans.kind[host[:-1]] == SpanKind.LAUNCH) & (spans.kind[host[1:]] == SpanKind.SYNC)
-    waited[1:] &= spans.kind[host[:-2]] == SpanKind.SYNC  # Else the wait is for what was launched before, too.
-    launches, waits = host[:-1][waited], host[1:][waited]
+    wait = spans.kind[host] == SpanKind.SYNC
+    # Of each call, the last wait of those right behind it; that at the end of the run is for nothing.
+    others = np.flatnonzero(np.append(~wait, True))
+    last = others[np.searchsorted(others, np.arange(len(host)), side="right")] - 1
+    last -= (last == len(host) - 1) & (last > np.arange(len(host)) + 1)
+    behind = np.append(True, wait[:-1])  # Else the wait is for what was launched before, too.
+    waited = np.flatnonzero((spans.kind[host] == SpanKind.LAUNCH) & (last > np.arange(len(host))) & behind)
+    launches, ends = host[waited], host[last[waited]]
     places = zip(spans.operation[launches].tolist(), spans.part[launches].tolist(), strict=True)
     beside_ns = {task.place: task.alone_ns + _event_ns(trace, task) for task in tasks if task.place[0] >= 0}
-    waits_ns = (spans.end_ns[waits] - spans.end_ns[launches]).tolist()
-    return {place: min(wait_ns - beside_ns[place], most_ns) for place, wait_ns in zip(places, waits_ns, strict=True) if place in beside_ns}
+    waits_ns = (spans.end_ns[ends] - spans.end_ns[launches]).tolist()
+    most_ns = _LONGEST_WAIT * (model.launch_latency_ns + model.synchronize_return_ns * (last - np.arange(len(host)))[waited])
+    return {
+        place: min(wait_ns - beside_ns[place], longest_ns)
+        for place, wait_ns, longest_ns in zip(places, waits_ns, most_ns.tolist(), strict=True)
+        if place in beside_ns
+    }
 
 
 def _event_ns(trace: Trace, task: Task) -> float:

@@ -169,13 +169,13 @@ def _usual_calls(tasks: Sequence[Task]) -> list[Task]:
     """Return tasks whose launches cost the host the median of their name: one call in one run may meet anything."""
     by_name: dict[str, list[float]] = {}
     for task in tasks:
-        if _has_call(task):
+        if has_call(task):
             by_name.setdefault(task.name, []).append(task.call_ns)
     median = {name: float(np.median(calls)) for name, calls in by_name.items()}
-    return [replace(task, call_ns=median[task.name]) if _has_call(task) else task for task in tasks]
+    return [replace(task, call_ns=median[task.name]) if has_call(task) else task for task in tasks]
 
 
-def _has_call(task: Task) -> bool:
+def has_call(task: Task) -> bool:
     """Tell whether a call of the host is a launch's own: of a collective, one call issues all parts, as that of the last."""
     return not task.on_host and (task.collective is None or not math.isnan(task.call_ns))
 

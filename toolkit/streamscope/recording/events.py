@@ -15,7 +15,7 @@ from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Rep
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 from streamscope.program.launch import LaunchKind
-from streamscope.recording.calibration import Calibration, calibrate
+from streamscope.recording.calibration import Calibration, HostClock, calibrate
 from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.kernel_times import KernelTimes, key_of
 from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, in_graph, pieces_of, stretched, whole_piece
@@ -172,6 +172,8 @@ class EventRecorder:
     ) -> TraceInfo:
         found: dict[str, float] = calibration.to_dict() | {"passes": self.passes}
         found["clock_uncertainty_ns"] = round(natural.clock.uncertainty_ns, 1)
+        if isinstance(natural.clock, HostClock):
+            found["gpu_clocks_apart_ns"] = round(natural.clock.apart_ns, 1)
         if self.seen is None and not self.device.info.exact:
             found |= unchecked(self.device, BESIDE_ERROR if has_branches(prepared) else ALONE_ERROR)
         found["by_cupti"] = float(self.seen is not None)

@@ -1,0 +1,229 @@
+"""How well several GPUs are recorded: engines by events against PyTorch's profiler, GPU by GPU; their clocks against CUPTI's; `ss.record`.
+
+*Busy*: the same prepared program is recorded by the default recorder and by PyTorch's profiler, in runs of their own; the medians count.
+*Starts*: events and CUPTI watch the same run, so each tells when every launch ended. By how much they disagree on one GPU, and on another,
+is how far apart the two GPUs are in our traces.
+*Record*: a function of PyTorch on all GPUs, with products, copies between GPUs and collectives, in turns by `ss.record` and the profiler.
+
+    python benchmarks/recorded_hosts.py GPUS RESULT.json
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from provenance import provenance
+
+import streamscope as ss
+from streamscope.engine_entry import ENGINES
+from streamscope.engines.binding import settled
+from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.files import written_whole
+from streamscope.recording.passes import natural_pass, steps_of
+from streamscope.recording.recorders import recorder_of
+from streamscope.recording.subscription import WORK, subscription
+from streamscope.trace.spans import DEVICE_KINDS
+from streamscope.trace.trace import Trace
+from streamscope.workloads import WORKLOADS
+
+CASES: list[tuple[str, dict[str, int]]] = [
+    ("data-parallel", {"layers": 4, "width": 2048, "rows": 1024}),
+    ("tensor-parallel", {"blocks": 2, "width": 2048, "tokens": 1024}),
+    ("pipeline-parallel", {"layers": 2, "width": 2048, "rows": 1024, "batches": 4}),
+    ("expert-parallel", {"blocks": 2, "width": 2048, "tokens": 512}),
+]
+RUNS, TURNS = 9, 7
+Times = list[tuple[int, float, float]]
+"""GPU, start and end in ns."""
+
+
+def busy_us(times: Iterable[tuple[int, float, float]]) -> dict[str, float]:
+    """Return for each GPU the time in which anything runs there."""
+    found: dict[str, float] = {}
+    reached: dict[int, float] = {}
+    for gpu, start, end in sorted(times):
+        begin = max(start, reached.get(gpu, -np.inf))
+        found[str(gpu)] = found.get(str(gpu), 0.0) + max(0.0, end - begin) / 1e3
+        reached[gpu] = max(end, reached.get(gpu, -np.inf))
+    return found
+
+
+def times_of(trace: Trace, keep: Callable[[str], bool] = lambda _: True) -> Times:
+    """Return the work of a trace on its GPUs, of the names that are to be kept."""
+    spans = trace.spans.of_kind(DEVICE_KINDS)
+    gpus = [spans.gpus[lane] if spans.gpus else 0 for lane in spans.lane.tolist()]
+    names = [spans.names[name] for name in spans.name.tolist()]
+    rows = zip(gpus, spans.start_ns.tolist(), spans.end_ns.tolist(), names, strict=True)
+    return [(gpu, start, end) for gpu, start, end, name in rows if keep(name)]
+
+
+def median_of(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the median for each GPU."""
+    return {gpu: statistics.median(run.get(gpu, 0.0) for run in runs) for gpu in runs[0]}
+
+
+def profiled(call: Callable[[], object]) -> list[Any]:
+    """Return PyTorch's events of a call on GPUs."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        call()
+    return [event for event in profiler.profiler.kineto_results.events() if event.device_type().name == "CUDA"]
+
+
+def _times(events: Iterable[Any]) -> Times:
+    return [(event.device_index(), event.start_ns(), event.start_ns() + event.duration_ns()) for event in events]
+
+
+def by_profiler(prepared: Prepared, reload: Callable[[], None]) -> list[dict[str, float]]:
+    """Return how long each GPU is busy, in some runs of a program; the first of a session is left out, since it takes longer."""
+
+    def runs() -> None:
+        for _ in range(1 + RUNS):
+            reload()
+            prepared.run()
+            prepared.wait()
+
+    events = sorted(profiled(runs), key=lambda event: event.start_ns())
+    each, rest = divmod(len(events), 1 + RUNS)
+    assert not rest, "the runs differ"
+    return [busy_us(_times(events[each * run : each * (run + 1)])) for run in range(1, 1 + RUNS)]
+
+
+def clocks_apart_us(prepared: Prepared, device: Any) -> dict[str, float]:
+    """Return by how much later than CUPTI our events say that the work of each GPU ended, less the same of GPU 0; in one run."""
+    differences: dict[str, list[float]] = {}
+    steps = steps_of(prepared)
+    for _ in range(TURNS):
+        with prepared.lock, settled(prepared.streams.values()), subscription().recording(WORK) as found:
+            natural = natural_pass(prepared)
+        work = found[0].work
+        late: dict[int, list[float]] = {}
+        offset_ns = subscription().now_ns() - prepared.device.now_ns()
+        for gpu in range(prepared.program.gpus):
+            ended = [index for index in natural.ends_ns if getattr(steps[index].stream, "gpu", 0) == gpu]
+            theirs = np.sort(work["end_ns"][work["gpu"] == device.indices[gpu]])
+            ends = np.array([natural.ends_ns[index] + offset_ns for index in ended])
+            late[gpu] = [own - theirs[np.abs(theirs - own).argmin()] for own in ends]
+        for gpu, values in late.items():
+            differences.setdefault(str(gpu), []).append(float(np.median(values) - np.median(late[0])) / 1e3)
+    return {gpu: statistics.median(values) for gpu, values in differences.items()} | {
+        f"{gpu} worst": max(values, key=abs) for gpu, values in differences.items()
+    }
+
+
+def engines(gpus: int) -> list[dict[str, Any]]:
+    """Return the rows of the workloads under each engine."""
+    device: Any = ss.open_device("cuda", gpus=gpus)
+    made = []
+    for name, settings in CASES:
+        function, inputs = WORKLOADS[name].build(gpus=gpus, **settings)
+        program = function.trace(*inputs)
+        for engine in ENGINES:
+            prepared = prepare_traced(program, engine, device)
+            reload = partial(prepared.load, inputs) if program.changes_inputs else lambda: None
+            prepared.load(inputs)
+            for _ in range(3):
+                prepared.run()
+            prepared.wait()
+            trace = recorder_of(device).record(prepared, reload)
+            made.append((name, settings, engine, prepared, reload, trace))
+    rows = []
+    for name, settings, engine, prepared, _, trace in made:
+        apart = clocks_apart_us(prepared, device) if engine == "async" else None
+        stated = {key: value for key, value in trace.info.calibration.items() if "clock" in key}
+        row: dict[str, Any] = {"workload": name, "settings": settings, "engine": engine, "apart_us": apart, "stated": stated}
+        rows.append(row | {"busy_us": busy_us(times_of(trace))})
+    for row, (*_, prepared, reload, _) in zip(rows, made, strict=True):
+        row["profiler_busy_us"] = median_of(by_profiler(prepared, reload))
+        row["off"] = {gpu: row["busy_us"][gpu] / theirs - 1 for gpu, theirs in row["profiler_busy_us"].items() if theirs}
+        print(row["workload"], row["engine"], {gpu: round(100 * off, 1) for gpu, off in row["off"].items()}, row["apart_us"], flush=True)
+    return rows
+
+
+def torch_step(gpus: int) -> Callable[[], None]:
+    """Return a step of PyTorch: products on each GPU, a ring of copies, an all-reduce and a broadcast."""
+    import torch
+    from torch.cuda import nccl
+
+    xs = [torch.randn(4096, 4096, device=f"cuda:{gpu}") for gpu in range(gpus)]
+    ws = [torch.randn(4096, 4096, device=f"cuda:{gpu}") / 64 for gpu in range(gpus)]
+    halos = [torch.empty_like(x) for x in xs]
+
+    def step() -> None:
+        for _ in range(4):
+            ys = [torch.relu(x @ w) for x, w in zip(xs, ws, strict=True)]
+            for gpu, y in enumerate(ys):
+                halos[(gpu + 1) % gpus].copy_(y, non_blocking=True)
+            nccl.all_reduce(ys)
+            nccl.broadcast([ws[0].clone(), *ws[1:]])
+        for gpu in range(gpus):
+            torch.cuda.synchronize(gpu)
+
+    for _ in range(3):
+        step()
+    return step
+
+
+def _kind(name: str) -> str:
+    lower = name.lower()
+    return "collective" if "nccl" in lower else "copy" if lower.startswith(("memcpy", "copy")) else "set" if "memset" in lower else "kernel"
+
+
+def recorded(gpus: int) -> dict[str, Any]:
+    """Return what `ss.record` and PyTorch's profiler saw of the same step, in turns."""
+    step = torch_step(gpus)
+    ours, theirs, counts = [], [], []
+    for turn in range(TURNS):
+        with ss.record("step") as recording:
+            step()
+        trace = recording.trace
+        events = profiled(step)
+        if turn:
+            spans = trace.spans.of_kind(DEVICE_KINDS)
+            mine = Counter(_kind(spans.names[name]) for name in spans.name.tolist())
+            counts.append((dict(mine), dict(Counter(_kind(event.name()) for event in events)), len(trace.collectives), len(trace.peers)))
+
+            def computed(name: str) -> bool:
+                return _kind(name) != "collective"
+
+            ours.append({"all": busy_us(times_of(trace)), "without collectives": busy_us(times_of(trace, computed))})
+            own = [event for event in events if computed(event.name())]
+            theirs.append({"all": busy_us(_times(events)), "without collectives": busy_us(_times(own))})
+    result: dict[str, Any] = {"counts": counts, "notes": list(trace.info.notes)}
+    for what in ("all", "without collectives"):
+        mine_us, their_us = (median_of([one[what] for one in each]) for each in (ours, theirs))
+        result[what] = {
+            "busy_us": mine_us,
+            "profiler_busy_us": their_us,
+            "off": {gpu: mine_us[gpu] / value - 1 for gpu, value in their_us.items()},
+            "spread": {gpu: [one[what][gpu] for one in theirs] for gpu in their_us},
+        }
+    return result
+
+
+def main() -> None:
+    """Measure, and write the result."""
+    warnings.filterwarnings("ignore", module="torch")
+    gpus, target = int(sys.argv[1]), Path(sys.argv[2])
+    rows = engines(gpus)
+    import torch
+
+    content = {**provenance(ss.open_device("cuda", gpus=gpus), torch=torch.__version__), "gpus": gpus, "engines": rows}
+    content["record"] = recorded(gpus)
+    print(json.dumps(content["record"], indent=1))
+    with written_whole(target) as path:
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
