@@ -26,8 +26,7 @@ from streamscope.errors import RecordingError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.recording.activity_records import ActivityRecords, Rows
 from streamscope.recording.communication import call_of, communication_of
-from streamscope.recording.events import add_host_span, builder_of
-from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, node_id
+from streamscope.recording.launch_kernels import LaunchKernel, add_host_span, add_pieces, builder_of, node_id
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.recording.recorded_trace import CallName

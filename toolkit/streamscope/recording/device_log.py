@@ -11,8 +11,7 @@ from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.recording.communication import call_of, communication_of
-from streamscope.recording.events import add_host_span, builder_of
-from streamscope.recording.launch_kernels import add_pieces, whole_piece
+from streamscope.recording.launch_kernels import add_host_span, add_pieces, builder_of, whole_piece
 from streamscope.recording.origins import info_of, origins_of_program, with_waits
 from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.trace.info import TraceInfo

@@ -11,14 +11,23 @@ import numpy as np
 from streamscope.devices.protocol import Call, Device
 from streamscope.devices.reference import reference_kernel
 from streamscope.engines.binding import BoundStep, settled
-from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Step, Synchronize, WaitEvent
+from streamscope.engines.plan import Issue, Replay, Step
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, HostClock, calibrate
 from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.kernel_times import KernelTimes, key_of
-from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, in_graph, pieces_of, stretched, whole_piece
+from streamscope.recording.launch_kernels import (
+    LaunchKernel,
+    add_host_span,
+    add_pieces,
+    builder_of,
+    in_graph,
+    pieces_of,
+    stretched,
+    whole_piece,
+)
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import (
     HostInterval,
@@ -34,10 +43,8 @@ from streamscope.recording.passes import (
 )
 from streamscope.recording.placing import Placed, back_to_back_ns, fitted_to_ends, place_in_graph
 from streamscope.trace.info import TraceInfo
-from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
+from streamscope.trace.spans import Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
-
-_HOST_LANE = "host"
 
 ALONE_ERROR, BESIDE_ERROR = 0.025, 0.09
 """Share of its duration by which a kernel may be off, besides `Reference.error_ns`, where CUPTI checks nothing: timed alone it finds other
@@ -232,38 +239,3 @@ def shift_ns(placed: Sequence[Placed], natural: NaturalPass, most_ns: float) -> 
     """
     early = max((natural.host[one.correlation].start_ns - one.start_ns for one in placed), default=0.0)
     return min(max(0.0, early), most_ns)
-
-
-def builder_of(prepared: Prepared) -> SpanBuilder:
-    """Return a builder with the host's lane and those of the streams that carry work, in the plan's order."""
-    plan = prepared.plan
-    used = sorted({step.lane for step in plan.flat() if isinstance(step, Issue)} | {0})
-    gpus = (-1, *(plan.gpu(lane) for lane in used)) if plan.gpus else ()
-    return SpanBuilder([_HOST_LANE, *(plan.lanes[lane] for lane in used)], gpus)
-
-
-def add_host_span(builder: SpanBuilder, interval: HostInterval, index: int, zero: int) -> None:
-    """Add the span of one host call to a trace that is being built; ``index`` is its correlation."""
-    operation, part, correlation = -1, 0, -1
-    match interval.step:
-        case None:
-            kind, name = SpanKind.SYNC, "wait for the device"
-        case Issue(launch):
-            if call_of(interval.step, index) != index:
-                return  # The call of the last part puts all parts of a collective on their streams.
-            kind, name = SpanKind.LAUNCH, f"launch {launch.name}"
-            operation, part, correlation = launch.operation, launch.part, index
-        case Replay():
-            kind, name, correlation = SpanKind.GRAPH_LAUNCH, "launch graph", index
-        case RecordEvent():
-            kind, name = SpanKind.EVENT, "record event"
-        case WaitEvent():
-            kind, name = SpanKind.EVENT, "stream waits for event"
-        case HostWait():
-            kind, name = SpanKind.SYNC, "wait for an event"
-        case Synchronize():
-            kind, name = SpanKind.SYNC, "wait for the stream"
-        case CallHost(call):
-            kind, name, operation = SpanKind.HOST, call.name, call.operation
-    times = interval.start_ns - zero, interval.end_ns - zero
-    builder.add(kind, name, _HOST_LANE, *times, operation=operation, part=part, correlation=correlation)

@@ -1,4 +1,4 @@
-"""The kernels, copies and sets of a launch, found by capturing it alone; and their spans."""
+"""The kernels, copies and sets of a launch, found by capturing it alone; their spans, and those of the host's calls."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from math import prod
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.devices.protocol import Call, Graph
 from streamscope.engines.binding import BoundStep, capturing
-from streamscope.engines.plan import Issue
+from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Synchronize, WaitEvent
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import DeviceError, EngineError, described
 from streamscope.program.launch import Cost, Launch
-from streamscope.recording.passes import call_all, launches_of
+from streamscope.recording.communication import call_of
+from streamscope.recording.passes import HostInterval, call_all, launches_of
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.words import counted
 
+_HOST_LANE = "host"
 _KINDS = {NodeKind.KERNEL: SpanKind.KERNEL, NodeKind.COPY: SpanKind.COPY, NodeKind.SET: SpanKind.SET}
 
 
@@ -131,6 +133,41 @@ def in_graph(pieces: dict[int, tuple[LaunchKernel, ...]], owners: Sequence[int],
         else own
         for index, own in pieces.items()
     }
+
+
+def builder_of(prepared: Prepared) -> SpanBuilder:
+    """Return a builder with the host's lane and those of the streams that carry work, in the plan's order."""
+    plan = prepared.plan
+    used = sorted({step.lane for step in plan.flat() if isinstance(step, Issue)} | {0})
+    gpus = (-1, *(plan.gpu(lane) for lane in used)) if plan.gpus else ()
+    return SpanBuilder([_HOST_LANE, *(plan.lanes[lane] for lane in used)], gpus)
+
+
+def add_host_span(builder: SpanBuilder, interval: HostInterval, index: int, zero: int) -> None:
+    """Add the span of one host call to a trace that is being built; ``index`` is its correlation."""
+    operation, part, correlation = -1, 0, -1
+    match interval.step:
+        case None:
+            kind, name = SpanKind.SYNC, "wait for the device"
+        case Issue(launch):
+            if call_of(interval.step, index) != index:
+                return  # The call of the last part puts all parts of a collective on their streams.
+            kind, name = SpanKind.LAUNCH, f"launch {launch.name}"
+            operation, part, correlation = launch.operation, launch.part, index
+        case Replay():
+            kind, name, correlation = SpanKind.GRAPH_LAUNCH, "launch graph", index
+        case RecordEvent():
+            kind, name = SpanKind.EVENT, "record event"
+        case WaitEvent():
+            kind, name = SpanKind.EVENT, "stream waits for event"
+        case HostWait():
+            kind, name = SpanKind.SYNC, "wait for an event"
+        case Synchronize():
+            kind, name = SpanKind.SYNC, "wait for the stream"
+        case CallHost(call):
+            kind, name, operation = SpanKind.HOST, call.name, call.operation
+    times = interval.start_ns - zero, interval.end_ns - zero
+    builder.add(kind, name, _HOST_LANE, *times, operation=operation, part=part, correlation=correlation)
 
 
 def add_pieces(builder: SpanBuilder, launch: Launch, lane: str, correlation: int, pieces: Sequence[LaunchKernel], basis: Basis) -> None:
