@@ -29,6 +29,8 @@ class DeviceEntry:
         Whether ``device="auto"`` tries it. The first that opens is taken; the simulated device is the last.
     numbered : bool
         Whether ``"name:1"`` is one of several.
+    simulate : callable, optional
+        ``simulate(model=None, **options) -> Device`` makes one of another cost model. The simulated device has it.
     """
 
     name: str
@@ -36,6 +38,7 @@ class DeviceEntry:
     open: Callable[[tuple[int, ...] | None], Any]
     automatic: bool = False
     numbered: bool = False
+    simulate: Callable[..., Any] | None = None
 
 
 MOST_GPUS = 8
@@ -49,6 +52,13 @@ DEVICES: Door[DeviceEntry] = Door(
     reserved=(AUTO,),
 )
 """All devices by name."""
+
+
+def simulated_device(model: Any = None, **options: Any) -> Any:
+    """Return a simulated device, opened by its entry; the options are those of `SimulatedDevice`."""
+    simulate = DEVICES["simulated"].simulate
+    assert simulate is not None
+    return simulate(model, **options)
 
 
 def split_choice(choice: str, gpus: object = None) -> tuple[str, tuple[int, ...] | None]:

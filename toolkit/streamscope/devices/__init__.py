@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from streamscope.arguments import shown
-from streamscope.device_entry import AUTO, DEVICES, numbers_of, split_choice
+from streamscope.device_entry import AUTO, DEVICES, numbers_of, simulated_device, split_choice
 from streamscope.errors import DeviceError, NoDeviceError, UnusedGpusWarning, described
 from streamscope.program.launch import LaunchKind
 from streamscope.trace.info import DeviceInfo
@@ -100,11 +100,10 @@ def device_for(program: Program, choice: str | Device = "auto", *, gpus: int | S
         gpus = program.gpus
     if all(launch.cuda is not None or launch.kind is not LaunchKind.KERNEL for launch in program.launches()):
         return open_device(choice, gpus=gpus)
-    from streamscope.devices.simulated import SimulatedDevice
-
     if isinstance(choice, str) and choice in (AUTO, SIMULATED):
         check_device(choice, gpus)
-        return SimulatedDevice(measured_on=program.measured_on)
+        simulated: Device = simulated_device(measured_on=program.measured_on)
+        return simulated
     opened = open_device(choice, gpus=gpus)
     if not opened.info.simulated:
         what = f"{program.name!r} was read from a file, without its kernels, so {opened.info.name} cannot run it"

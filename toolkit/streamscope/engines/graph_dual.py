@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
+from streamscope.device_entry import simulated_device
+from streamscope.devices.cost_model import CostModel
 from streamscope.devices.protocol import Device
-from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import GRAPH, STREAM, EngineEntry
 from streamscope.engines.issuing import captured_plan
 from streamscope.engines.makespan_estimate import makespan_ns, reference_model
@@ -100,11 +101,12 @@ def _simulated_us(plans: Sequence[Plan], device: Device) -> list[float]:
     """Return how long a replay of each plan takes on the simulated device; infinite where the model says that others are faster."""
     from streamscope.engines.prepared import Prepared  # It takes the plans of this module.
 
-    model = device.model if isinstance(device, SimulatedDevice) else reference_model()
+    model = getattr(device, "model", None)
+    model = model if isinstance(model, CostModel) else reference_model()
     likely = sorted(range(1, len(plans) - 1), key=lambda number: makespan_ns(plans[number], device.estimate_ns, model))
     times_us = [inf] * len(plans)
     for number in (0, *likely[:SIMULATED], len(plans) - 1):
-        simulated = SimulatedDevice(model)
+        simulated: Device = simulated_device(model)
         prepared = Prepared(plans[number], simulated)
         prepared.capture()
         start_ns = simulated.now_ns()

@@ -27,4 +27,6 @@ def _opened(gpus: tuple[int, ...] | None) -> SimulatedDevice:
     return SimulatedDevice(gpus=len(gpus or (0,)))
 
 
-SIMULATED = DeviceEntry(name="simulated", line="a discrete-event model of GPUs; computes with NumPy", open=_opened)
+SIMULATED = DeviceEntry(
+    name="simulated", line="a discrete-event model of GPUs; computes with NumPy", open=_opened, simulate=SimulatedDevice
+)
