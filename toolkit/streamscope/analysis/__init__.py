@@ -1,158 +1,95 @@
 """Analysis of traces: busy and idle time, overlap, launches, the metrics of an engine, a verdict on several. Draws nothing."""
 
-from streamscope.analysis.activity import Activity, Occupation, activity, fullness
-from streamscope.analysis.collectives import (
-    CollectiveTimes,
-    LinkCopies,
-    bus_bandwidth,
-    busy_imbalance,
-    collective_times,
-    collective_transfer_ns,
-    collective_wait_ns,
-    link_copies,
-    peer_copy_ns,
-    waited_for_ns,
-)
-from streamscope.analysis.critical_path import Bound, CriticalPath, critical_path
-from streamscope.analysis.idle import Gaps, IdleCause, IdleSplit, device_gaps, device_idle, idle_by_stream, stream_gaps
-from streamscope.analysis.json_lines import json_lines
-from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
-from streamscope.analysis.launches import (
-    Launches,
-    MissingRecords,
-    api_time_ns,
-    call_times_ns,
-    incomplete_replays,
-    join_launches,
-    launch_latency_ns,
-    missing_records,
-    queue_length,
-    queue_time_ns,
-)
-from streamscope.analysis.metric import METRICS, Metric, definitions
-from streamscope.analysis.metrics import EngineMetrics, measure
-from streamscope.analysis.neighbours import Neighbours, neighbours, net_overlap_ns
-from streamscope.analysis.operations import OperationTable, operation_table
-from streamscope.analysis.overlap import (
-    StreamPair,
-    average_concurrency,
-    concurrency,
-    copy_busy_ns,
-    copy_compute_overlap,
-    exposed_copy_ns,
-    exposed_host_ns,
-    gpu_busy_ns,
-    host_device_overlap,
-    kernel_count,
-    kernel_time_ns,
-    overlap_fraction,
-    overlap_ns,
-    span_ns,
-    stream_overlap,
-)
-from streamscope.analysis.statistics import MedianInterval, Ranking, median_interval
-from streamscope.analysis.summary import Spread, StreamSummary, Summary, summary
-from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
-from streamscope.analysis.verdict import Change, Shares, Verdict, assess, difference, verdict
-from streamscope.analysis.work import (
-    Work,
-    WorkSplit,
-    exposed_communication_ns,
-    hidden_communication_ns,
-    mean_exposed_ns,
-    mean_hidden_ns,
-    work_of,
-    work_split,
-)
-from streamscope.trace.communication import COMMUNICATION
+import types
 
-__all__ = [
-    "COMMUNICATION",
-    "METRICS",
-    "Activity",
-    "Bound",
-    "Change",
-    "CollectiveTimes",
-    "CriticalPath",
-    "EngineMetrics",
-    "Gaps",
-    "IdleCause",
-    "IdleSplit",
-    "Launches",
-    "LinkCopies",
-    "MedianInterval",
-    "Metric",
-    "MissingRecords",
-    "Neighbours",
-    "Occupation",
-    "OperationTable",
-    "Ranking",
-    "Shares",
-    "Spread",
-    "StreamPair",
-    "StreamSummary",
-    "Summary",
-    "Verdict",
-    "Work",
-    "WorkSplit",
-    "activity",
-    "api_time_ns",
-    "assess",
-    "average_concurrency",
-    "bus_bandwidth",
-    "busy_error_ns",
-    "busy_imbalance",
-    "call_times_ns",
-    "collective_times",
-    "collective_transfer_ns",
-    "collective_wait_ns",
-    "concurrency",
-    "copy_busy_ns",
-    "copy_compute_overlap",
-    "critical_path",
-    "definitions",
-    "device_gaps",
-    "device_idle",
-    "difference",
-    "exposed_communication_ns",
-    "exposed_copy_ns",
-    "exposed_host_ns",
-    "fullness",
-    "gpu_busy_ns",
-    "hidden_communication_ns",
-    "host_device_overlap",
-    "idle_by_stream",
-    "incomplete_replays",
-    "join_launches",
-    "json_lines",
-    "kernel_count",
-    "kernel_time_ns",
-    "late_kernels",
-    "launch_latency_ns",
-    "launch_overhead_ns",
-    "link_copies",
-    "mean_exposed_ns",
-    "mean_hidden_ns",
-    "measure",
-    "median_interval",
-    "missing_records",
-    "neighbours",
-    "net_overlap_ns",
-    "operation_table",
-    "overlap_error",
-    "overlap_fraction",
-    "overlap_ns",
-    "peer_copy_ns",
-    "queue_full_ns",
-    "queue_length",
-    "queue_time_ns",
-    "short_kernels",
-    "span_ns",
-    "stream_gaps",
-    "stream_overlap",
-    "summary",
-    "verdict",
-    "waited_for_ns",
-    "work_of",
-    "work_split",
-]  # fmt: skip
+from streamscope.analysis.activity import Activity as Activity
+from streamscope.analysis.activity import Occupation as Occupation
+from streamscope.analysis.activity import activity as activity
+from streamscope.analysis.activity import fullness as fullness
+from streamscope.analysis.collectives import CollectiveTimes as CollectiveTimes
+from streamscope.analysis.collectives import LinkCopies as LinkCopies
+from streamscope.analysis.collectives import bus_bandwidth as bus_bandwidth
+from streamscope.analysis.collectives import busy_imbalance as busy_imbalance
+from streamscope.analysis.collectives import collective_times as collective_times
+from streamscope.analysis.collectives import collective_transfer_ns as collective_transfer_ns
+from streamscope.analysis.collectives import collective_wait_ns as collective_wait_ns
+from streamscope.analysis.collectives import link_copies as link_copies
+from streamscope.analysis.collectives import peer_copy_ns as peer_copy_ns
+from streamscope.analysis.collectives import waited_for_ns as waited_for_ns
+from streamscope.analysis.critical_path import Bound as Bound
+from streamscope.analysis.critical_path import CriticalPath as CriticalPath
+from streamscope.analysis.critical_path import critical_path as critical_path
+from streamscope.analysis.idle import Gaps as Gaps
+from streamscope.analysis.idle import IdleCause as IdleCause
+from streamscope.analysis.idle import IdleSplit as IdleSplit
+from streamscope.analysis.idle import device_gaps as device_gaps
+from streamscope.analysis.idle import device_idle as device_idle
+from streamscope.analysis.idle import idle_by_stream as idle_by_stream
+from streamscope.analysis.idle import stream_gaps as stream_gaps
+from streamscope.analysis.json_lines import json_lines as json_lines
+from streamscope.analysis.launch_delays import late_kernels as late_kernels
+from streamscope.analysis.launch_delays import launch_overhead_ns as launch_overhead_ns
+from streamscope.analysis.launch_delays import queue_full_ns as queue_full_ns
+from streamscope.analysis.launch_delays import short_kernels as short_kernels
+from streamscope.analysis.launches import Launches as Launches
+from streamscope.analysis.launches import MissingRecords as MissingRecords
+from streamscope.analysis.launches import api_time_ns as api_time_ns
+from streamscope.analysis.launches import call_times_ns as call_times_ns
+from streamscope.analysis.launches import incomplete_replays as incomplete_replays
+from streamscope.analysis.launches import join_launches as join_launches
+from streamscope.analysis.launches import launch_latency_ns as launch_latency_ns
+from streamscope.analysis.launches import missing_records as missing_records
+from streamscope.analysis.launches import queue_length as queue_length
+from streamscope.analysis.launches import queue_time_ns as queue_time_ns
+from streamscope.analysis.metric import METRICS as METRICS
+from streamscope.analysis.metric import Metric as Metric
+from streamscope.analysis.metric import definitions as definitions
+from streamscope.analysis.metrics import EngineMetrics as EngineMetrics
+from streamscope.analysis.metrics import measure as measure
+from streamscope.analysis.neighbours import Neighbours as Neighbours
+from streamscope.analysis.neighbours import neighbours as neighbours
+from streamscope.analysis.neighbours import net_overlap_ns as net_overlap_ns
+from streamscope.analysis.operations import OperationTable as OperationTable
+from streamscope.analysis.operations import operation_table as operation_table
+from streamscope.analysis.overlap import StreamPair as StreamPair
+from streamscope.analysis.overlap import average_concurrency as average_concurrency
+from streamscope.analysis.overlap import concurrency as concurrency
+from streamscope.analysis.overlap import copy_busy_ns as copy_busy_ns
+from streamscope.analysis.overlap import copy_compute_overlap as copy_compute_overlap
+from streamscope.analysis.overlap import exposed_copy_ns as exposed_copy_ns
+from streamscope.analysis.overlap import exposed_host_ns as exposed_host_ns
+from streamscope.analysis.overlap import gpu_busy_ns as gpu_busy_ns
+from streamscope.analysis.overlap import host_device_overlap as host_device_overlap
+from streamscope.analysis.overlap import kernel_count as kernel_count
+from streamscope.analysis.overlap import kernel_time_ns as kernel_time_ns
+from streamscope.analysis.overlap import overlap_fraction as overlap_fraction
+from streamscope.analysis.overlap import overlap_ns as overlap_ns
+from streamscope.analysis.overlap import span_ns as span_ns
+from streamscope.analysis.overlap import stream_overlap as stream_overlap
+from streamscope.analysis.statistics import MedianInterval as MedianInterval
+from streamscope.analysis.statistics import Ranking as Ranking
+from streamscope.analysis.statistics import median_interval as median_interval
+from streamscope.analysis.summary import Spread as Spread
+from streamscope.analysis.summary import StreamSummary as StreamSummary
+from streamscope.analysis.summary import Summary as Summary
+from streamscope.analysis.summary import summary as summary
+from streamscope.analysis.uncertainty import busy_error_ns as busy_error_ns
+from streamscope.analysis.uncertainty import overlap_error as overlap_error
+from streamscope.analysis.verdict import Change as Change
+from streamscope.analysis.verdict import Shares as Shares
+from streamscope.analysis.verdict import Verdict as Verdict
+from streamscope.analysis.verdict import assess as assess
+from streamscope.analysis.verdict import difference as difference
+from streamscope.analysis.verdict import verdict as verdict
+from streamscope.analysis.work import Work as Work
+from streamscope.analysis.work import WorkSplit as WorkSplit
+from streamscope.analysis.work import exposed_communication_ns as exposed_communication_ns
+from streamscope.analysis.work import hidden_communication_ns as hidden_communication_ns
+from streamscope.analysis.work import mean_exposed_ns as mean_exposed_ns
+from streamscope.analysis.work import mean_hidden_ns as mean_hidden_ns
+from streamscope.analysis.work import work_of as work_of
+from streamscope.analysis.work import work_split as work_split
+from streamscope.trace.communication import COMMUNICATION as COMMUNICATION
+
+# The names above: the modules that they come from are attributes, too.
+__all__ = sorted(name for name, value in globals().items() if not (name.startswith("_") or isinstance(value, types.ModuleType)))  # noqa: PLE0605
