@@ -24,9 +24,8 @@ import numpy.typing as npt
 from streamscope.errors import TraceError
 from streamscope.files import written_whole
 from streamscope.formats.pages import MAGIC, checked_columns
-from streamscope.trace.blocks import Blocks
 from streamscope.trace.collectives import Collectives, PeerCopies
-from streamscope.trace.columns import Columns
+from streamscope.trace.columns import Blocks, Columns
 from streamscope.trace.file_checks import MOST_JSON_BYTES, checked_content, file_errors, listed_texts, opened, parsed, with_digest
 from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.info import TraceInfo

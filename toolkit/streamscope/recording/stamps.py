@@ -31,7 +31,7 @@ from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import NaturalPass, Readings, alone_ns, gated_pass, launches_of, natural_pass, run_ungated, steps_of
 from streamscope.recording.placing import Placed, apart, between, meeting
 from streamscope.recording.stamp_overhead import Launched, kernel_of, left_out_ns
-from streamscope.trace.blocks import Blocks
+from streamscope.trace.columns import Blocks
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.trace.trace import Trace

@@ -1,7 +1,7 @@
 """Traces: spans in columns, and the facts about them."""
 
-from streamscope.trace.blocks import Blocks
 from streamscope.trace.collectives import Collectives, PeerCopies
+from streamscope.trace.columns import Blocks
 from streamscope.trace.format import FORMATS, Format, ReadOptions
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.origins import Origins, Trait

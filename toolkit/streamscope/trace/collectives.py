@@ -12,7 +12,7 @@ import numpy.typing as npt
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
-from streamscope.trace.columns import SpanColumns, none
+from streamscope.trace.columns import SpanColumns, columns_of, holds, none
 from streamscope.trace.file_checks import is_tuple_of_texts, listed_texts
 
 if TYPE_CHECKING:
@@ -70,27 +70,16 @@ class Collectives(SpanColumns):
         A column is not as said here, rows are not sorted, or there are more than 100,000.
     """
 
-    span: IntArray = field(default_factory=none, repr=False)
-    instance: IntArray = field(default_factory=none, repr=False)
-    kind: IntArray = field(default_factory=none, repr=False)
-    op: IntArray = field(default_factory=none, repr=False)
-    nbytes: IntArray = field(default_factory=none, repr=False)
-    ranks: IntArray = field(default_factory=none, repr=False)
-    communicator: IntArray = field(default_factory=none, repr=False)
-    sequence: IntArray = field(default_factory=none, repr=False)
+    span: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
+    instance: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
+    kind: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int16, -1))
+    op: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int16, -1))
+    nbytes: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64))
+    ranks: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
+    communicator: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
+    sequence: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64, -1))
     texts: tuple[str, ...] = ()
 
-    DTYPES: ClassVar = {
-        "span": np.int32,
-        "instance": np.int32,
-        "kind": np.int16,
-        "op": np.int16,
-        "nbytes": np.int64,
-        "ranks": np.int32,
-        "communicator": np.int32,
-        "sequence": np.int64,
-    }
-    LEAST: ClassVar = {"instance": -1, "kind": -1, "op": -1, "communicator": -1, "sequence": -1}
     NOUN: ClassVar = "collectives"
     MOST: ClassVar = 100_000
 
@@ -161,7 +150,7 @@ class Collectives(SpanColumns):
         """Return the columns as a DataFrame, with texts in the place of their numbers."""
         import pandas as pd
 
-        return pd.DataFrame({name: self.words(name) if name in _CODED else getattr(self, name) for name in self.DTYPES})
+        return pd.DataFrame({name: self.words(name) if name in _CODED else getattr(self, name) for name in columns_of(Collectives)})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the columns as JSON values."""
@@ -200,11 +189,10 @@ class PeerCopies(SpanColumns):
     {'span': [3, 8], 'from_gpu': [0, 1], 'to_gpu': [1, 0]}
     """
 
-    span: IntArray = field(default_factory=none, repr=False)
-    from_gpu: IntArray = field(default_factory=none, repr=False)
-    to_gpu: IntArray = field(default_factory=none, repr=False)
+    span: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
+    from_gpu: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
+    to_gpu: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
 
-    DTYPES: ClassVar = {"span": np.int32, "from_gpu": np.int32, "to_gpu": np.int32}
     NOUN: ClassVar = "copies from GPU to GPU"
     MOST: ClassVar = 200_000
 

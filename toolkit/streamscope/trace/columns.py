@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,20 +14,27 @@ from streamscope.errors import TraceError
 from streamscope.trace.file_checks import MOST_NS, named_values
 
 
+def holds(dtype: npt.DTypeLike, least: int = 0) -> dict[str, Any]:
+    """Return the metadata of a field that is a column: its dtype, and its least value."""
+    return {"dtype": dtype, "least": least}
+
+
 def none() -> IntArray:
     """Return an empty column, as the default of a field."""
     return np.zeros(0, np.int64)
 
 
+def columns_of(table: type[Any]) -> dict[str, Mapping[str, Any]]:
+    """Return what each column of a dataclass holds."""
+    return {each.name: each.metadata for each in fields(table) if "dtype" in each.metadata}
+
+
 class Columns:
-    """Base of the dataclasses whose fields in ``DTYPES`` are equally long columns of whole numbers.
+    """Base of the dataclasses with equally long columns of whole numbers.
 
     Columns whose names end with ``_ns`` hold times of a trace.
     """
 
-    DTYPES: ClassVar[Mapping[str, npt.DTypeLike]]
-    LEAST: ClassVar[Mapping[str, int]] = {}
-    """Smallest value of a column, where that is not 0."""
     NOUN: ClassVar[str]
     """Name of the rows in errors."""
     MOST: ClassVar[int]
@@ -42,32 +49,34 @@ class Columns:
             A column has another length or values out of range, or there are too many rows.
         """
         rows = len(self)
-        for name, dtype in self.DTYPES.items():
+        for name, wanted in columns_of(type(self)).items():
             values = np.asarray(getattr(self, name))
             if values.shape != (rows,) or values.dtype.kind not in "iu":
                 raise TraceError(f"{name} of {self.NOUN} must be {rows} whole numbers, not {values.dtype} of shape {values.shape}")
             if rows:
-                most = MOST_NS if name.endswith("_ns") else int(np.iinfo(dtype).max)
-                least = -MOST_NS if name.endswith("_ns") else self.LEAST.get(name, 0)
+                most = MOST_NS if name.endswith("_ns") else int(np.iinfo(wanted["dtype"]).max)
+                least = -MOST_NS if name.endswith("_ns") else wanted["least"]
                 if not least <= values.min() <= values.max() <= most:
                     raise TraceError(f"{name} of {self.NOUN} must be from {least:,} to {most:,}")
-            object.__setattr__(self, name, values.astype(dtype, copy=False))
+            object.__setattr__(self, name, values.astype(wanted["dtype"], copy=False))
         if len(self) > self.MOST:
             raise TraceError(f"{len(self):,} {self.NOUN} are too many: a trace keeps {self.MOST:,}")
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return len(getattr(self, next(iter(self.DTYPES))))
+        return len(getattr(self, next(iter(columns_of(type(self))))))
 
     def __eq__(self, other: object) -> bool:
         """Tell whether the columns are equal."""
-        return type(other) is type(self) and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in self.DTYPES)
+        return type(other) is type(self) and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in columns_of(type(self))
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the columns as JSON values."""
-        return {name: getattr(self, name).tolist() for name in self.DTYPES}
+        return {name: getattr(self, name).tolist() for name in columns_of(type(self))}
 
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
@@ -82,7 +91,7 @@ class Columns:
 
     @classmethod
     def _stored(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: np.asarray(stored[name]) if len(stored[name]) else none() for name in cls.DTYPES}
+        return {name: np.asarray(stored[name]) if len(stored[name]) else none() for name in columns_of(cls)}
 
 
 class SpanColumns(Columns):
@@ -101,5 +110,41 @@ class SpanColumns(Columns):
         span = new_row[self.span]
         order = np.argsort(span, kind="stable")
         order = order[span[order] >= 0]
-        columns: dict[str, Any] = {name: getattr(self, name)[order] for name in self.DTYPES}
+        columns: dict[str, Any] = {name: getattr(self, name)[order] for name in columns_of(type(self))}
         return replace(self, **columns | {"span": span[order]})  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks(Columns):
+    """Blocks as equally long columns, sorted by ``start_ns``.
+
+    A block belongs to the kernel of the same operation and part within whose times it lies.
+
+    Attributes
+    ----------
+    operation, part : int32 and int16 arrays
+        Which launch of the program it is of.
+    multiprocessor : int16 array
+        Number of the multiprocessor that ran it; the numbers may have gaps.
+    start_ns, end_ns : int64 arrays
+        Since the trace's zero, as the times of its spans.
+
+    Raises
+    ------
+    TraceError
+        A column is not as said here, or there are more than 200,000 blocks.
+    """
+
+    operation: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
+    part: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int16))
+    multiprocessor: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int16))
+    start_ns: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64))
+    end_ns: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64))
+
+    NOUN: ClassVar = "blocks"
+    MOST: ClassVar = 200_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (np.diff(self.start_ns) < 0).any() or (self.end_ns < self.start_ns).any():
+            raise TraceError("blocks must be sorted by their starts, and none may end before it starts")

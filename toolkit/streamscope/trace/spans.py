@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError, UnknownAttributeError
+from streamscope.trace.columns import columns_of, holds
 from streamscope.trace.file_checks import MOST_NS, is_tuple_of_texts
 from streamscope.words import counted
 
@@ -121,21 +122,21 @@ class SpanTable:
         A column is not as said here, has values below 0 (-1 where that means none), or there are more than 12,000,000 spans.
     """
 
-    kind: IntArray
-    name: IntArray
-    lane: IntArray
-    start_ns: IntArray
-    end_ns: IntArray
-    operation: IntArray
-    part: IntArray
-    correlation: IntArray
-    basis: IntArray
-    blocks: IntArray
-    threads: IntArray
-    bytes: IntArray
-    flops: IntArray
-    symbol: IntArray
-    graph_node: IntArray
+    kind: IntArray = field(metadata=holds(np.uint8))
+    name: IntArray = field(metadata=holds(np.int32))
+    lane: IntArray = field(metadata=holds(np.int16))
+    start_ns: IntArray = field(metadata=holds(np.int64, -MOST_NS))
+    end_ns: IntArray = field(metadata=holds(np.int64, -MOST_NS))
+    operation: IntArray = field(metadata=holds(np.int32, -1))
+    part: IntArray = field(metadata=holds(np.int16))
+    correlation: IntArray = field(metadata=holds(np.int32, -1))
+    basis: IntArray = field(metadata=holds(np.uint8))
+    blocks: IntArray = field(metadata=holds(np.int64))
+    threads: IntArray = field(metadata=holds(np.int32))
+    bytes: IntArray = field(metadata=holds(np.int64))
+    flops: IntArray = field(metadata=holds(np.int64))
+    symbol: IntArray = field(metadata=holds(np.int32, -1))
+    graph_node: IntArray = field(metadata=holds(np.int64, -1))
     names: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
     gpus: tuple[int, ...] = ()
@@ -198,7 +199,7 @@ class SpanTable:
             return
         if not np.issubdtype(values.dtype, np.integer):
             raise TraceError(f"span column {column!r} must hold whole numbers, not {values.dtype}")
-        least, most = _LEAST.get(column, 0), self._most(column)
+        least, most = _COLUMNS[column]["least"], self._most(column)
         wrong = (values < least) | (values > most)
         if wrong.any():
             row = int(np.argmax(wrong))
@@ -316,26 +317,8 @@ class SpanTable:
         return frame
 
 
-COLUMN_DTYPES: dict[str, npt.DTypeLike] = {
-    "kind": np.uint8,
-    "name": np.int32,
-    "lane": np.int16,
-    "start_ns": np.int64,
-    "end_ns": np.int64,
-    "operation": np.int32,
-    "part": np.int16,
-    "correlation": np.int32,
-    "basis": np.uint8,
-    "blocks": np.int64,
-    "threads": np.int32,
-    "bytes": np.int64,
-    "flops": np.int64,
-    "symbol": np.int32,
-    "graph_node": np.int64,
-}
-_LEAST = {"operation": -1, "correlation": -1, "symbol": -1, "graph_node": -1, "start_ns": -MOST_NS, "end_ns": -MOST_NS}
-"""Smallest value of a column, where that is not 0."""
-assert [f.name for f in fields(SpanTable)] == [*COLUMN_DTYPES, "names", "lanes", "gpus"]
+_COLUMNS = columns_of(SpanTable)
+COLUMN_DTYPES: dict[str, npt.DTypeLike] = {name: held["dtype"] for name, held in _COLUMNS.items()}
 
 
 def _check_lane_count(count: int) -> None:

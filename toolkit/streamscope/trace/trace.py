@@ -15,8 +15,8 @@ from streamscope.renamed import unknown_attribute
 from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
-from streamscope.trace.blocks import Blocks
 from streamscope.trace.collectives import Collectives, PeerCopies
+from streamscope.trace.columns import Blocks
 from streamscope.trace.file_checks import plain
 from streamscope.trace.format import read_as, writers, written
 from streamscope.trace.info import DeviceInfo, TraceInfo
