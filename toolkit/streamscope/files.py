@@ -352,13 +352,9 @@ def _locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for _ in range(LOCK_TRIES):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _lock(descriptor) is not False:
                 break
-            except BlockingIOError:
-                time.sleep(_LOCK_PAUSE_S)
-            except OSError:  # Some network file systems lock no folders.
-                break
+            time.sleep(_LOCK_PAUSE_S)
         else:
             raise OutputError(
                 f"cannot write to folder {folder}: another process keeps it locked", hint="wait for it, or choose another folder"

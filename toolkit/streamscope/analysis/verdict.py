@@ -113,33 +113,6 @@ class Change:
         return f"{amount} {self.ranking.value}"
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Overlap of one kind under an engine."""
-
-    engine: str
-    copies: float | None
-    """Share of the copying time with a kernel running, too; None where nothing is copied."""
-    host: float | None
-    """Share of the host functions' time with the device at work, too; None where there are none."""
-    communication_us: float = 0.0
-    """Time of communication between GPUs, on the GPU of `Shares`."""
-    hidden: float = 0.0
-    """Share of it with a kernel that computes beside it."""
-    waiting_us: float | None = None
-    transfer_us: float | None = None
-    """Waiting and transfer of its collectives; None where that is not known."""
-    copies_us: float | None = None
-    """Copies between all GPUs; None where there is none."""
-    awaited: str = ""
-    """Which GPU the others wait for; empty where that is not worth saying."""
-
-    def shares(self, *words: str) -> str:
-        """Return its shares in words, each after the words for its kind."""
-        pairs = zip(words, (self.copies, self.host), strict=True)
-        return " and ".join(f"{kind} {percent(share)}".strip() for kind, share in pairs if share is not None)
-
-
 @dataclass(frozen=True, repr=False)
 class Verdict:
     """A judgement as data; `text` says it in words.
@@ -170,7 +143,7 @@ class Verdict:
     checked_against : str
     why_not_function : str
         Why the results were compared with the traced program, and not with the function itself.
-    beside : tuple of Beside
+    beside : dict of str to EngineMetrics
         Copies beside kernels, host functions beside the device, communication beside kernels: of the reference, and of the fastest engine
         if that is another.
     streams : dict of str to str
@@ -189,7 +162,7 @@ class Verdict:
     wrong: tuple[str, ...] = ()
     checked_against: str = ""
     why_not_function: str = ""
-    beside: tuple[Beside, ...] = ()
+    beside: Mapping[str, EngineMetrics] = field(default_factory=dict)
     streams: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -256,8 +229,8 @@ class Verdict:
     def overlapped(self) -> str:
         """How much of the copies and of the host functions runs beside other work; empty where there is neither."""
         kinds = (
-            ("copies run beside kernels", [(one.engine, one.copies) for one in self.beside]),
-            ("host functions run beside the device", [(one.engine, one.host) for one in self.beside]),
+            ("copies run beside kernels", [(engine, one.copy_overlap) for engine, one in self.beside.items()]),
+            ("host functions run beside the device", [(engine, one.host_overlap) for engine, one in self.beside.items()]),
         )
         clauses = []
         for words, shares in kinds:
@@ -270,7 +243,11 @@ class Verdict:
     @property
     def communicated(self) -> str:
         """How long communication between GPUs takes, with its waiting and transfer; empty where there is none."""
-        told = [f"{time_text(one.communication_us * 1e3)} under {one.engine}{_parts(one)}" for one in self.beside if one.communication_us]
+        told = [
+            f"{time_text(one.communication_us * 1e3)} under {engine}{_parts(one)}"
+            for engine, one in self.beside.items()
+            if one.communication_us
+        ]
         return f"Communication{self._where} takes {listed(told)}." if told else ""
 
     @property
@@ -285,21 +262,22 @@ class Verdict:
     @property
     def hidden(self) -> str:
         """The answer of `hides` alone."""
-        if not self.beside or not any(one.communication_us for one in self.beside):
+        if not any(one.communication_us for one in self.beside.values()):
             return ""
-        one = self.beside[-1]
-        whole = time_text(one.communication_us * 1e3)
-        if one.hidden < WORTH_SAYING:
-            return f"No: under {one.engine}, all {whole} of it is exposed."
-        if one.hidden > 1 - WORTH_SAYING:
-            return f"Yes: under {one.engine}, all {whole} of it runs beside kernels that compute."
-        exposed = time_text((1 - one.hidden) * one.communication_us * 1e3)
-        return f"In part: under {one.engine}, {percent(one.hidden)} of {whole} is hidden and {exposed} is exposed."
+        *_, (engine, fastest) = self.beside.items()
+        whole_us = fastest.communication_us or 0.0
+        hidden, whole = (fastest.hidden_us or 0.0) / whole_us if whole_us else 0.0, time_text(whole_us * 1e3)
+        if hidden < WORTH_SAYING:
+            return f"No: under {engine}, all {whole} of it is exposed."
+        if hidden > 1 - WORTH_SAYING:
+            return f"Yes: under {engine}, all {whole} of it runs beside kernels that compute."
+        exposed = time_text((1 - hidden) * whole_us * 1e3)
+        return f"In part: under {engine}, {percent(hidden)} of {whole} is hidden and {exposed} is exposed."
 
     @property
     def awaited(self) -> str:
         """Which GPU the others wait for in collectives, and why; empty where that is not worth saying."""
-        clauses = [f"under {one.engine} {one.awaited}" for one in self.beside if one.awaited]
+        clauses = [f"under {engine} {one.awaited}" for engine, one in self.beside.items() if one.awaited]
         return f"{capitalised('; '.join(clauses))}." if clauses else ""
 
     @property
@@ -368,12 +346,12 @@ class Verdict:
         return ""
 
 
-def _parts(one: Beside) -> str:
+def _parts(one: EngineMetrics) -> str:
     """Say how much of the communication is waiting and transfer, and how long copies of all GPUs take, where that is longer."""
-    parts = [("transfer", one.transfer_us), ("waiting", one.waiting_us)]
+    parts = [("transfer", one.collective_transfer_us), ("waiting", one.collective_wait_us)]
     told = [f"{time_text(time_us * 1e3)} {what}" for what, time_us in parts if time_us is not None]
-    if one.copies_us is not None and one.copies_us > (1 + WORTH_SAYING) * one.communication_us:
-        told.append(f"copies between all GPUs {time_text(one.copies_us * 1e3)}")
+    if one.peer_copy_us is not None and one.peer_copy_us > (1 + WORTH_SAYING) * (one.communication_us or 0.0):
+        told.append(f"copies between all GPUs {time_text(one.peer_copy_us * 1e3)}")
     return f" ({', '.join(told)})" if told else ""
 
 
@@ -437,7 +415,7 @@ def assess(
         best=best,
         gain=change(metrics[best[0]], metrics[reference], best[0], reference),
         evidence=_evidence(metrics, reference, device),
-        beside=tuple(_beside(metrics[name], name) for name in dict.fromkeys((reference, best[0]))),
+        beside={name: metrics[name] for name in (reference, best[0])},
         wrong=tuple(wrong),
         streams=streams or {},
     )
@@ -458,21 +436,6 @@ def shares_of(metrics: EngineMetrics) -> Shares:
         metrics.busy_fraction_error,
         exposed=(metrics.exposed_us or 0.0) / whole if whole else 0.0,
         gpu=metrics.gpu,
-    )
-
-
-def _beside(metrics: EngineMetrics, engine: str) -> Beside:
-    whole = metrics.communication_us or 0.0
-    return Beside(
-        engine,
-        metrics.copy_overlap,
-        metrics.host_overlap,
-        whole,
-        (metrics.hidden_us or 0.0) / whole if whole else 0.0,
-        metrics.collective_wait_us,
-        metrics.collective_transfer_us,
-        metrics.peer_copy_us,
-        metrics.awaited,
     )
 
 
@@ -544,7 +507,8 @@ def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: Devi
         net = "" if m.net_overlap_us is None or simulated else f" ({time_text(m.net_overlap_us * 1e3)} gained, less what neighbours cost)"
         share, overlap = percent(m.busy_fraction, m.busy_fraction_error), percent(m.overlap, m.overlap_error)
         busy = f"GPU busy {share}, overlap {overlap} of GPU busy{net}, {counted(m.kernel_count, 'kernel')}"
-        shares = Beside(engine, m.copy_overlap, m.host_overlap).shares("copies beside kernels", "host functions beside the device")
+        beside = (("copies beside kernels", m.copy_overlap), ("host functions beside the device", m.host_overlap))
+        shares = " and ".join(f"{kind} {percent(share)}" for kind, share in beside if share is not None)
         ran = f"{makespan} ({varied}{counted(m.repeats, 'repeat')})"
         lines.append(f"{engine}: {', '.join(filter(None, (ran, busy, _communication(m), shares)))}.")
         lines.extend(f"{engine}: {flag}." for flag in m.flags)

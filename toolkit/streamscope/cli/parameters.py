@@ -61,17 +61,6 @@ def _guest_endings() -> str:
     return f"; of other packages {listed(found)}" if found else ""
 
 
-def one_of(choices: Callable[[], Sequence[str]]) -> Callable[[str], str]:
-    """Return a check that an option has one of a few values; ``choices`` are asked for when there is a value."""
-
-    def check(value: str) -> str:
-        if value not in choices():
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices())}")
-        return value
-
-    return check
-
-
 def _accepted(option: options.Option) -> Callable[[str], str]:
     """Return a check that an option has one of its choices, which are asked for when there is a value."""
 

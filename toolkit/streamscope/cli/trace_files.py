@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamscope.cli.parameters import given_path, one_of
+from streamscope import options
+from streamscope.cli.parameters import given_path, shared
 from streamscope.cli.terminal import notes
 from streamscope.progress import Progress, showing
 
@@ -22,15 +23,14 @@ Gpu = Annotated[
     int | None,
     typer.Option("--gpu", metavar="N", min=0, help="Which GPU of a file with several; by default all.", show_default=False),
 ]
-Damaged = Annotated[
-    str,
-    typer.Option(
-        "--damaged",
-        metavar="refuse|skip",
-        callback=one_of(lambda: ("refuse", "skip")),
-        help="What to do with Kineto JSON that is damaged: skip reads what is whole, and counts the rest.",
-    ),
-]
+_DAMAGED = options.Option(
+    "--damaged",
+    "refuse",
+    "What to do with Kineto JSON that is damaged: skip reads what is whole, and counts the rest.",
+    "refuse|skip",
+    first=("refuse", "skip"),
+)
+Damaged = Annotated[str, shared(_DAMAGED)]
 
 
 def reading_progress() -> AbstractContextManager[Progress]:

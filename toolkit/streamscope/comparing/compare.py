@@ -157,7 +157,7 @@ def comparison_of(
         case = case.with_reference(steps)
         with case.keeping(), device.watched(lambda launch: steps.part(launch.name)):
             recording.check(device)
-            checked = _prepared(case, device, names, streams, steps, named=named)
+            checked = case.prepare_each(names, device, streams, steps, named=named)
             runs = _measured(case, device, checked, count, steps, recording, recorded)
     return Comparison(
         title or case.program.name,
@@ -169,17 +169,6 @@ def comparison_of(
         not_checked=case.unchecked,
         capture=None if case.facts is None else case.facts(),
     )
-
-
-def _prepared(case: Case, device: Device, names: Sequence[str], streams: int | None, steps: Steps, *, named: bool) -> dict[str, Checked]:
-    """Prepare and check the engines."""
-    checked: dict[str, Checked] = {}
-    for engine in names:
-        steps.begin(f"preparing {engine}", case.checking_parts(device))
-        each = case.prepare_or_leave_out(engine, device, streams, named=named)
-        if each is not None:
-            checked[engine] = each
-    return checked
 
 
 def _measured(

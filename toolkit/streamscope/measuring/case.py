@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import EngineError, MemoryWarning, ProgramError, RaceError
 from streamscope.host_memory import free_bytes
-from streamscope.interrupts import deferred, let_through
+from streamscope.interrupts import deferred, let_through, nothing_collected
 from streamscope.measuring.elimination import in_turns
 from streamscope.measuring.plain_call import Answer, PlainFunction
 from streamscope.ops.fusion import fused
@@ -216,6 +215,16 @@ class Case:
             prepared.wait()
         return Checked(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed))
 
+    def prepare_each(self, engines: Iterable[str], device: Device, streams: int | None, steps: Steps, *, named: bool) -> dict[str, Checked]:
+        """Prepare the program under several engines as `prepare_or_leave_out` does, a step each."""
+        found = {}
+        for engine in engines:
+            steps.begin(f"preparing {engine}", self.checking_parts(device))
+            checked = self.prepare_or_leave_out(engine, device, streams, named=named)
+            if checked is not None:
+                found[engine] = checked
+        return found
+
     def prepare_or_leave_out(self, engine: str, device: Device, streams: int | None, *, named: bool) -> Checked | None:
         """Prepare the program as `prepare` does; None, with a warning, where a guest's engine fails that nobody named."""
         try:
@@ -270,14 +279,8 @@ def run_ns(prepared: Prepared) -> tuple[int, int]:
 
 def uncollected(function: Callable[..., Result], /, *arguments: Any) -> Result:
     """Call a function in which Python collects no garbage: in one that is timed, or makes much that stays."""
-    collects = gc.isenabled()
-    with deferred():
-        try:
-            gc.disable()
-            return let_through(function, *arguments)
-        finally:
-            if collects:
-                gc.enable()
+    with deferred(), nothing_collected():
+        return let_through(function, *arguments)
 
 
 def _run_ns(prepared: Prepared) -> tuple[int, int]:

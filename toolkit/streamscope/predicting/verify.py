@@ -215,12 +215,7 @@ def verify(
         steps = Steps(said, case.measuring_steps(opened, len(ENGINES), rounds=2 * count, recorded=len(moments)))
         sources: list[Trace] = []
         with case.keeping(), opened.watched(lambda launch: steps.part(launch.name)):
-            checked: dict[str, Checked] = {}
-            for engine in ENGINES:
-                steps.begin(f"preparing {engine}", case.checking_parts(opened))
-                each = case.prepare_or_leave_out(engine, opened, allowed, named=False)
-                if each is not None:
-                    checked[engine] = each
+            checked = case.prepare_each(ENGINES, opened, allowed, steps, named=False)
 
             def before(turn: int) -> None:
                 if turn in moments:

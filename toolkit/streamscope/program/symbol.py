@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -362,6 +363,11 @@ class Symbol:
         operators["set_item"](self, key, values)
 
 
+def _of_base(name: str) -> Any:
+    """Return a property of a view that is its variable's."""
+    return property(attrgetter(f"base.{name}"), lambda view, value: setattr(view.base, name, value))
+
+
 class SymbolView(Symbol):
     """A view of a variable: its memory, seen as another array. An operation that reads it reads the variable.
 
@@ -397,32 +403,7 @@ class SymbolView(Symbol):
         """Name of the variable's base in NumPy, if that was written since; numbers do not see that. Else empty."""
         return "" if self.sharing is Aliasing.NUMBER else self.base.stale
 
-    @property
-    def place(self) -> MemoryPlace | None:
-        """Where the variable lies."""
-        return self.base.place
-
-    @place.setter
-    def place(self, place: MemoryPlace | None) -> None:
-        self.base.place = place
-
-    @property
-    def gpu(self) -> int:
-        """The GPU whose memory the variable lies in."""
-        return self.base.gpu
-
-    @gpu.setter
-    def gpu(self, gpu: int) -> None:
-        self.base.gpu = gpu
-
-    @property
-    def written(self) -> bool:
-        """Whether the variable has been written."""
-        return self.base.written
-
-    @written.setter
-    def written(self, written: bool) -> None:
-        self.base.written = written
+    place, gpu, written = (_of_base(name) for name in ("place", "gpu", "written"))
 
 
 def view_of(symbol: Symbol) -> View:
