@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamscope as ss
-from streamscope.analysis import incomplete_replays, launch_delays, span_ns, summary
+from streamscope.analysis import incomplete_replays, launches, span_ns, summary
 from streamscope.analysis.metrics import PROFILED
 from streamscope.errors import TraceError
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
@@ -38,8 +38,8 @@ def foreign(*rows, recorder="spans", device="cuda", ledger=None, notes=(), basis
 
 
 def test_launches_into_empty_queues_are_looked_for_once(monkeypatch):
-    asked, before_ns = [], launch_delays._before_ns
-    monkeypatch.setattr(launch_delays, "_before_ns", lambda *rows: asked.append(rows) or before_ns(*rows))
+    asked, before_ns = [], launches._before_ns
+    monkeypatch.setattr(launches, "_before_ns", lambda *rows: asked.append(rows) or before_ns(*rows))
     rows = (LAUNCH, "thread 1", 0, 3, 1), (KERNEL, "stream 7", 5, 9, 1), (LAUNCH, "thread 1", 4, 8, 2), (KERNEL, "stream 20", 11, 15, 2)
     idle = summary(foreign(*rows)).idle
     assert (idle.launch_ns, idle.kernel_wait_ns) == (5, 2)  # The second was called at 4 and there at 9, as the gap began.

@@ -11,8 +11,16 @@ from streamscope.analysis.collectives import (
     waited_for_ns,
 )
 from streamscope.analysis.idle import device_idle, host_wait_ns, kernel_wait_ns, launch_wait_ns, other_idle_ns
-from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
-from streamscope.analysis.launches import api_time_ns, call_times_ns, launch_latency_ns, queue_time_ns
+from streamscope.analysis.launches import (
+    api_time_ns,
+    call_times_ns,
+    late_kernels,
+    launch_latency_ns,
+    launch_overhead_ns,
+    queue_full_ns,
+    queue_time_ns,
+    short_kernels,
+)
 from streamscope.analysis.metric import ENGINE, HOST, TRACE, Metric
 from streamscope.analysis.metrics import busy_fraction, device_memory_bytes, idle_ns, makespan_ns, recording_cost
 from streamscope.analysis.neighbours import net_overlap_ns

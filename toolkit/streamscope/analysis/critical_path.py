@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.collectives import collective_times
-from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_launch_ns
+from streamscope.analysis.launches import launch_overhead_ns, shortest_launch_ns
 from streamscope.analysis.overlap import ASIDE, run_of, span_ns
 from streamscope.arrays import IntArray
 from streamscope.trace.joins import call_rows

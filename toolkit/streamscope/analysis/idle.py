@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.gpus import of_one_gpu
-from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_launch_ns
+from streamscope.analysis.launches import launch_overhead_ns, shortest_launch_ns
 from streamscope.arrays import IntArray
 from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, SpanTable

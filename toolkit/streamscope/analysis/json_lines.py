@@ -12,9 +12,8 @@ import numpy.typing as npt
 from streamscope.analysis.collectives import link_copies
 from streamscope.analysis.idle import idle_by_stream
 from streamscope.analysis.metric import HOST, TRACE, metrics_of
-from streamscope.analysis.overlap import copy_busy_ns, gpu_busy_ns, kernel_count
+from streamscope.analysis.overlap import busy_error_ns, copy_busy_ns, gpu_busy_ns, kernel_count, overlap_error
 from streamscope.analysis.summary import Summary, summary
-from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis
 from streamscope.trace.trace import Trace
 

@@ -22,6 +22,7 @@ from streamscope.analysis.idle import IdleSplit, device_idle
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
 from streamscope.analysis.metric import ENGINE, Metric, added_values
 from streamscope.analysis.overlap import (
+    busy_error_ns,
     copy_compute_overlap,
     exposed_copy_ns,
     exposed_host_ns,
@@ -29,10 +30,10 @@ from streamscope.analysis.overlap import (
     host_device_overlap,
     kernel_count,
     kernel_time_ns,
+    overlap_error,
     overlap_ns,
 )
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval, median_interval
-from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.analysis.work import work_split
 from streamscope.arrays import IntArray
 from streamscope.results.result import Result

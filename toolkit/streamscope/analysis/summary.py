@@ -14,12 +14,16 @@ import numpy as np
 from streamscope.analysis.collectives import LinkCopies, collective_times, link_copies
 from streamscope.analysis.idle import IdleSplit, device_idle, idle_by_stream
 from streamscope.analysis.intervals import union
-from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels, shortest_launch_ns
 from streamscope.analysis.launches import (
     call_times_ns,
     incomplete_replays,
     join_launches,
+    late_kernels,
+    launch_overhead_ns,
     missing_records,
+    queue_full_ns,
+    short_kernels,
+    shortest_launch_ns,
 )
 from streamscope.analysis.metric import HOST, METRICS, TRACE, Metric, added_values, definition_of, metrics_of
 from streamscope.analysis.metrics import (
@@ -35,9 +39,11 @@ from streamscope.analysis.metrics import (
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.overlap import (
     average_concurrency,
+    busy_error_ns,
     exposed_copy_ns,
     gpu_busy_ns,
     kernel_count,
+    overlap_error,
     overlap_ns,
     rows_by_stream,
     run_of,
@@ -45,7 +51,6 @@ from streamscope.analysis.overlap import (
 )
 from streamscope.analysis.statistics import quantiles
 from streamscope.analysis.table import device_words, in_markdown, markdown_rows
-from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.analysis.work import WorkSplit, kernels_called, work_split
 from streamscope.arrays import IntArray
 from streamscope.errors import printable

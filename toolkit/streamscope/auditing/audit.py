@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.auditing.captured_orders import order_findings
-from streamscope.auditing.captures import capture_findings
 from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
 from streamscope.auditing.serialisation import serialisation, serialisation_findings
 from streamscope.auditing.touches import random_values, touch_findings
-from streamscope.auditing.waits import issue_findings, race_findings
+from streamscope.auditing.waits import capture_findings, issue_findings, race_findings
 from streamscope.calling import traced, verb
 from streamscope.devices import check_device, open_device
 from streamscope.devices.protocol import Device

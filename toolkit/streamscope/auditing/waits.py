@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from streamscope.auditing.dependencies import Dependencies, hazards
 from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
-from streamscope.engines.happens_before import Item, Walk, key_of
-from streamscope.engines.plan import Plan
+from streamscope.engines.happens_before import Break, Item, Walk, capture_breaks, key_of
+from streamscope.engines.plan import Plan, Replay
 from streamscope.engines.race_check import Race, races
 from streamscope.program.operation import Program
 from streamscope.words import counted
@@ -79,3 +79,20 @@ def _wrong_order(program: Program, earlier: int, later: int, variables: set[int]
     touched = named(program, variables)
     message = f"{second} is issued before {first}, which the program has first and which touches {quoted(touched)} too."
     return Finding(Kind.WRONG_ORDER, Severity.ERROR, (first, second), touched, message, f"issue {first} first.")
+
+
+def capture_findings(plan: Plan) -> Iterator[Finding]:
+    """Yield breaches of a plan's captures."""
+    for step in plan.steps:
+        if isinstance(step, Replay):
+            for found in capture_breaks(step.steps):
+                yield _capture_finding(plan, found)
+
+
+def _capture_finding(plan: Plan, found: Break) -> Finding:
+    names = {"lane": plan.lanes[found.lane], "main": plan.lanes[0]}
+    operations = () if found.launch is None else (plan.program.operations[found.launch.operation],)
+    variables = () if found.launch is None else named(plan.program, found.launch.writes)
+    subject = f" at {operations[0]}" if operations else ""
+    message = f"The capture would break{subject}: {found.why.format(**names)}. The segment then runs uncaptured."
+    return Finding(Kind.BROKEN_CAPTURE, Severity.ERROR, operations, variables, message, f"{found.advice.format(**names)}.")

@@ -17,8 +17,7 @@ from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Request, apply_request, require
-from streamscope.ops.definition import Definition, Reference, call_signature
-from streamscope.ops.examples import documentation, example_of
+from streamscope.ops.definition import Definition, Reference, call_signature, documentation, example_of
 from streamscope.program.launch import Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer

@@ -15,7 +15,7 @@ from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, UNSIGNED, Reducer, power_norm
 from streamscope.kernels.reduce.reduction_plan import checked_axes, checked_axis, plan_reduction, reduced_shape
 from streamscope.ops.application import Request, apply_request, require
-from streamscope.ops.examples import documentation, example_of
+from streamscope.ops.definition import documentation, example_of
 from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators

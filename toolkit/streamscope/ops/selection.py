@@ -12,9 +12,8 @@ from streamscope.arrays import Array
 from streamscope.errors import ProgramError
 from streamscope.kernels.expression.promotion import DType, Promoted, promote
 from streamscope.ops.application import Request, apply_request, specs_of
-from streamscope.ops.definition import Definition
+from streamscope.ops.definition import Definition, example_of
 from streamscope.ops.elementwise_operator import Elementwise, Scalars, defined
-from streamscope.ops.examples import example_of
 from streamscope.program.aliasing import Aliasing
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import applies_operators, current_tracer

@@ -16,7 +16,7 @@ from streamscope.kernels.rows import row_form
 from streamscope.kernels.softmax import softmax_columns_source, softmax_source
 from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import Request, apply_request, planned_launch, require, require_float
-from streamscope.ops.examples import documentation, example_of
+from streamscope.ops.definition import documentation, example_of
 from streamscope.program.launch import Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators

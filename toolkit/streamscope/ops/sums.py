@@ -12,9 +12,8 @@ import numpy as np
 from streamscope.errors import ProgramError
 from streamscope.ops.application import Request, require
 from streamscope.ops.binary import add
-from streamscope.ops.definition import Definition
+from streamscope.ops.definition import Definition, example_of
 from streamscope.ops.elementwise_operator import Elementwise
-from streamscope.ops.examples import example_of
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import applies_operators
 

@@ -8,9 +8,8 @@ from functools import partial
 import numpy as np
 
 from streamscope.kernels.expression.promotion import Promoted, promote
-from streamscope.ops.definition import Definition
+from streamscope.ops.definition import Definition, example_of
 from streamscope.ops.elementwise_operator import Elementwise, Scalars, defined
-from streamscope.ops.examples import example_of
 from streamscope.program.variable import ArraySpec
 
 _PI_OVER_180 = "T(0.0174532925199432957692)"

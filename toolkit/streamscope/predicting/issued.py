@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamscope.analysis.idle import KERNEL_WAIT_BELOW_NS
-from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_launch_ns
+from streamscope.analysis.launches import launch_overhead_ns, shortest_launch_ns
 from streamscope.analysis.overlap import run_of
 from streamscope.arrays import IntArray
 from streamscope.devices.cost_model import CostModel

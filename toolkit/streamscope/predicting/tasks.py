@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.idle import KERNEL_WAIT_BELOW_NS
-from streamscope.analysis.launch_delays import launch_overhead_ns
+from streamscope.analysis.launches import launch_overhead_ns
 from streamscope.analysis.overlap import run_of
 from streamscope.arrays import IntArray
 from streamscope.devices.launch_costs import KernelCost

@@ -19,9 +19,8 @@ import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
 from streamscope.formats.kineto.events import AnyEvent, Beside, EventsReader
-from streamscope.formats.kineto.facts import fact_of
 from streamscope.formats.kineto.ranks import by_process, of_one_process
-from streamscope.formats.kineto.values import products, times_ns, whole_numbers
+from streamscope.formats.kineto.values import fact_of, products, times_ns, whole_numbers
 from streamscope.formats.metadata import created_at, device_info, host_info, versions_of
 from streamscope.trace.activities import (
     FAR_NS,
