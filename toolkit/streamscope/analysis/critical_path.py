@@ -12,7 +12,7 @@ from streamscope.analysis.collectives import collective_times
 from streamscope.analysis.launches import launch_overhead_ns, shortest_launch_ns
 from streamscope.analysis.overlap import ASIDE, run_of, span_ns
 from streamscope.arrays import IntArray
-from streamscope.trace.joins import call_rows
+from streamscope.trace.joins import blocking_copies, call_rows
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MEMORY_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import listed, percent
@@ -241,8 +241,7 @@ def _with_blocking_copies(spans: SpanTable, kept: IntArray) -> tuple[SpanTable, 
     """
     copies = np.flatnonzero(spans.is_kind(MEMORY_KINDS))
     call = call_rows(spans, copies)
-    copying = np.array([*("emcpy" in name for name in spans.names), False])
-    blocks = (call >= 0) & (spans.kind[call] == SpanKind.LAUNCH) & copying[spans.name[call]] & (spans.end_ns[call] >= spans.end_ns[copies])
+    blocks = blocking_copies(spans, copies, call)
     call, copies = call[blocks], copies[blocks]
     if not len(call):
         return spans, kept

@@ -96,15 +96,8 @@ def join_launches(spans: SpanTable, kinds: Iterable[SpanKind] | None = None) -> 
     calls, device = _call_rows(spans), _kernels_and_nodes(spans) if kinds is None else np.flatnonzero(spans.is_kind(kinds))
     first = correlated(spans, calls, device)  # The table is in the order of starts.
     calls, first = calls[first >= 0], first[first >= 0]
-    columns = (
-        spans.start_ns[calls],
-        spans.end_ns[calls],
-        spans.start_ns[first],
-        spans.lane[first],
-        spans.operation[first],
-        spans.part[first],
-    )
-    return Launches(*columns)
+    of_device = (getattr(spans, name)[first] for name in ("start_ns", "lane", "operation", "part"))
+    return Launches(spans.start_ns[calls], spans.end_ns[calls], *of_device)
 
 
 def launch_latency_ns(spans: SpanTable) -> IntArray:

@@ -67,8 +67,11 @@ class Tables:
         stored = [name for name in columns if name in there]
         parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in stored}
         rows = 0
-        for some in self._some(table, stored) if stored else ():
+        cursor = self._connection.execute(_query(table, map(_number, stored))) if stored else None
+        while cursor is not None and (some := cursor.fetchmany(_AT_ONCE)):
             rows += len(some)
+            if rows > MOST_ROWS:
+                raise ValueError(f"its table {table!r} has more than {MOST_ROWS:,} rows")
             for name, values in zip(stored, zip(*some, strict=True), strict=True):
                 parts[name].append(_whole(values, columns[name], f"{table}.{name}"))
         found = {name: np.concatenate(arrays) if arrays else np.zeros(0, np.int64) for name, arrays in parts.items()}
@@ -79,15 +82,10 @@ class Tables:
         if self.columns(table).issuperset(columns):
             yield from self._counted(self._connection.execute(_query(table, map(_quoted, columns))), table)
 
-    def _some(self, table: str, columns: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the rows of columns of numbers, many at a time; a text or bytes, which may be long, are replaced by ``""``."""
-        cursor = self._connection.execute(_query(table, map(_number, columns)))
-        rows = 0
-        while some := cursor.fetchmany(_AT_ONCE):
-            rows += len(some)
-            if rows > MOST_ROWS:
-                raise ValueError(f"its table {table!r} has more than {MOST_ROWS:,} rows")
-            yield some
+    def named(self, table: str, column: str) -> dict[int, str]:
+        """Return the texts of a column by the ids of their rows."""
+        rows = self.texts(table, ("id", column))
+        return {one: text for one, text in rows if isinstance(one, int) and isinstance(text, str)}
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
         return list(self._counted(self._connection.execute(query), "sqlite_master"))

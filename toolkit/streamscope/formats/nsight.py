@@ -55,9 +55,7 @@ def _read_nsight(file: object, options: ReadOptions) -> Trace:
 
 
 def _trace(tables: Tables, options: ReadOptions) -> Trace:
-    texts = {
-        number: text for number, text in tables.texts("StringIds", ("id", "value")) if isinstance(number, int) and isinstance(text, str)
-    }
+    texts = tables.named("StringIds", "value")
     names, streams = Names(), Streams("process", "context")
     calls = _calls(tables, texts, names)
     graphs = _others(tables, _GRAPHS, SpanKind.GRAPH, "graph", names, streams)

@@ -26,7 +26,7 @@ from streamscope.files import written_whole
 from streamscope.formats.pages import MAGIC, checked_columns
 from streamscope.trace.collectives import Collectives, PeerCopies
 from streamscope.trace.columns import Blocks, Columns
-from streamscope.trace.file_checks import MOST_JSON_BYTES, checked_content, file_errors, listed_texts, opened, parsed, with_digest
+from streamscope.trace.file_checks import MOST_JSON_BYTES, checked_content, file_errors, listed_texts, opened, parsed, whole, with_digest
 from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import Origins
@@ -63,10 +63,7 @@ def _write_parquet(trace: Trace, path: Path) -> Path:
 
 def _read_parquet(file: io.BufferedReader[Any], options: ReadOptions) -> Trace:
     """Read a file of `_write_parquet`."""
-    data = file.read(_MOST_FILE_BYTES + 1)
-    if len(data) > _MOST_FILE_BYTES:
-        raise TraceError(f"it has more than the {_MOST_FILE_BYTES:,} bytes that are read")
-    return _read(data)
+    return _read(whole(file, _MOST_FILE_BYTES))
 
 
 def trace_bytes(path: Path) -> bytes:

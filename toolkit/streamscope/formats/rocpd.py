@@ -6,7 +6,7 @@ work on the device have the same ``stack_id``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -76,29 +76,25 @@ class _Process:
         self._tables, self._ending, self._index, self._names, self._streams = tables, ending, index, names, streams
         self.streams_known = True
         """Whether places are those of streams; else they are of queues, which streams share."""
-        self._strings = {
-            one: text for one, text in self._texts("rocpd_string", "id", "string") if isinstance(one, int) and isinstance(text, str)
-        }
+        self._strings = self._named("rocpd_string", "string")
         events = tables.numbers(f"rocpd_event{ending}", {"id": -1, "stack_id": -1, "category_id": -1})
         self._events = events
         self._stamps = tables.numbers(f"rocpd_timestamp{ending}", {"id": -1, "value": 0})
         self._tracks = tables.numbers(f"rocpd_track{ending}", {"id": -1, **_PLACES})
         agents = tables.numbers(f"rocpd_info_agent{ending}", {"id": -1, "type_index": -1})
         self._agents = agents["id"], np.where(agents["type_index"] >= 0, agents["type_index"], agents["id"])
-        gpus = {one for one, kind in self._texts("rocpd_info_agent", "id", "type") if kind == "GPU"}
-        self._gpus = np.array(sorted(one for one in gpus if isinstance(one, int)), np.int64)
+        gpus = {one for one, kind in self._named("rocpd_info_agent", "type").items() if kind == "GPU"}
+        self._gpus = np.array(sorted(gpus), np.int64)
         numbers = dict(zip(*(column.tolist() for column in self._agents), strict=True))
         self.devices = {
-            numbers[one]: text for column in ("name", "product_name") for one, text in self._texts("rocpd_info_agent", "id", column)
-            if one in gpus and one in numbers and isinstance(text, str) and text
+            numbers[one]: text for column in ("name", "product_name") for one, text in self._named("rocpd_info_agent", column).items()
+            if one in gpus and one in numbers and text
         }  # fmt: skip
 
     def kernels(self) -> Activities:
         columns = self._rows(_KERNELS, {"kernel_id": None, **dict.fromkeys(_SIZES, 0)})
-        symbols = {
-            one: text for column in ("kernel_name", "display_name") for one, text in self._texts("rocpd_info_kernel_symbol", "id", column)
-            if isinstance(one, int) and isinstance(text, str) and text
-        }  # fmt: skip
+        names = [self._named("rocpd_info_kernel_symbol", column) for column in ("kernel_name", "display_name")]
+        symbols = {one: text for each in names for one, text in each.items() if text}
         sizes = {what: [columns[f"{what}_size_{axis}"] for axis in "xyz"] for what in ("grid", "workgroup")}
         fits = np.logical_and.reduce([(size > 0) & (size < 2**31) for both in sizes.values() for size in both])
         groups = [
@@ -166,8 +162,8 @@ class _Process:
             columns[name] = looked_up(self._tracks["id"], self._tracks[name], columns["track_id"], -1)
         return columns
 
-    def _texts(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-        return self._tables.texts(f"{table}{self._ending}", columns)
+    def _named(self, table: str, column: str) -> dict[int, str]:
+        return self._tables.named(f"{table}{self._ending}", column)
 
 
 FORMAT = Format(

@@ -19,6 +19,7 @@ import numpy as np
 from streamscope.errors import TraceError, printable
 from streamscope.formats.metadata import created_at, device_info, host_info, versions_of
 from streamscope.trace.activities import Activities, Names, wanted_gpus, with_peers
+from streamscope.trace.file_checks import whole
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.info import DeviceInfo
@@ -51,11 +52,8 @@ _COLUMNS = ("kind", "name", "start_ns", "end_ns", "place", "correlation", "graph
 
 def _read_xplane(file: io.BufferedReader[Any], options: ReadOptions) -> Trace:
     """Read a trace."""
-    data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise TraceError(f"it has more than the {_MOST_BYTES:,} bytes that are read")
     space = _Space()
-    for number, value in _fields(data):
+    for number, value in _fields(whole(file, _MOST_BYTES)):
         if number == 1:
             space.add(_Plane(_message(value)))
         elif number in (2, 3):

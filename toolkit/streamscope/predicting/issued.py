@@ -18,7 +18,6 @@ from streamscope.arrays import IntArray
 from streamscope.devices.cost_model import CostModel
 from streamscope.predicting.tasks import (
     Task,
-    blocking_copies,
     breaks_of,
     launch_order,
     newest,
@@ -27,7 +26,7 @@ from streamscope.predicting.tasks import (
     task_traits,
     usual_launch_ns,
 )
-from streamscope.trace.joins import call_rows
+from streamscope.trace.joins import blocking_copies, call_rows
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace

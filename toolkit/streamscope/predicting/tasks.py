@@ -23,9 +23,9 @@ from streamscope.errors import TraceError
 from streamscope.program.collective import Collective
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.recording.communication import priority_of
-from streamscope.trace.joins import CALL_KINDS, call_rows
+from streamscope.trace.joins import CALL_KINDS, blocking_copies, call_rows
 from streamscope.trace.origins import Trait
-from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.symbols import copy_way
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, time_text
@@ -350,15 +350,6 @@ def _seen_before(spans: SpanTable, rows: IntArray) -> list[set[int]]:
             earlier = int(members[at[index]])
             if earlier < index:
                 found[index].add(earlier)
-    return found
-
-
-def blocking_copies(spans: SpanTable, rows: IntArray, call_rows: IntArray) -> npt.NDArray[np.bool_]:
-    """Tell of each task whether it is a copy whose call returned after it had ended: the host waited for it, as `critical_path` has it."""
-    found: npt.NDArray[np.bool_] = spans.is_kind(MEMORY_KINDS)[rows] & (call_rows >= 0)
-    found &= spans.is_kind([SpanKind.LAUNCH])[call_rows] & (spans.end_ns[call_rows] >= spans.end_ns[rows])
-    copying = np.array([*("emcpy" in name for name in spans.names), False])
-    found &= copying[spans.name[call_rows]]
     return found
 
 

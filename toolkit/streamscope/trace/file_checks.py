@@ -50,6 +50,20 @@ def opened(path: Path, most_bytes: int) -> Iterator[io.BufferedReader]:
         yield file
 
 
+def whole(file: io.BufferedReader[Any], most_bytes: int) -> bytes:
+    """Read an open file whole, which may turn out longer once it is decompressed.
+
+    Raises
+    ------
+    TraceError
+        It is too long.
+    """
+    data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise TraceError(f"it has more than the {most_bytes:,} bytes that are read")
+    return data
+
+
 @contextmanager
 def file_errors(path: Path, *, hint: str | Callable[[], str], what: str = "", passing: Collection[BaseException] = ()) -> Iterator[None]:
     """Raise a `TraceError` that names the file, for anything wrong with it.

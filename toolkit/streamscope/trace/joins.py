@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arrays import IntArray
-from streamscope.trace.spans import SpanKind, SpanTable
+from streamscope.trace.spans import MEMORY_KINDS, SpanKind, SpanTable
 
 CALL_KINDS = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
 _DENSE = 8
@@ -55,3 +55,12 @@ def correlated(spans: SpanTable, rows: IntArray, others: IntArray) -> IntArray:
 def call_rows(spans: SpanTable, device_rows: IntArray) -> IntArray:
     """Return for each row of a kernel or copy the row of its launch call, the first of several; -1 where there is none."""
     return correlated(spans, device_rows, np.flatnonzero(spans.is_kind(CALL_KINDS)))
+
+
+def blocking_copies(spans: SpanTable, rows: IntArray, calls: IntArray) -> npt.NDArray[np.bool_]:
+    """Tell of each row whether it is a copy whose call returned after it had ended, so that the host waited for it."""
+    found: npt.NDArray[np.bool_] = spans.is_kind(MEMORY_KINDS)[rows] & (calls >= 0)
+    found &= spans.is_kind([SpanKind.LAUNCH])[calls] & (spans.end_ns[calls] >= spans.end_ns[rows])
+    copying = np.array([*("emcpy" in name for name in spans.names), False])
+    found &= copying[spans.name[calls]]
+    return found
