@@ -160,6 +160,11 @@ class Library:
     def cuptiSetThreadIdType(self, _) -> int:
         return 0
 
+    def cuptiActivityRegisterTimestampCallback(self, function: ctypes.c_void_p) -> int:
+        assert not self.enabled
+        self.clock = ctypes.CFUNCTYPE(ctypes.c_uint64)(function.value)
+        return 0
+
     def cuptiActivityEnable(self, kind: int) -> int:
         status = self.refusals.get(f"cuptiActivityEnable {kind}", 0)
         if not status:

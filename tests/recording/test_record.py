@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from _thread import interrupt_main
 from collections import deque
 from contextlib import contextmanager
@@ -68,6 +69,12 @@ def test_each_node_of_a_graph_is_a_span_and_the_launch_is_one_around_them(librar
     (graph,) = rows(recording.trace, SpanKind.GRAPH).itertuples()
     assert (graph.start_ns, graph.end_ns, graph.correlation) == (nodes.start_ns.min(), nodes.end_ns.max(), 5)
     assert rows(recording.trace, SpanKind.GRAPH_LAUNCH).correlation.tolist() == [5]
+
+
+def test_times_are_those_of_the_systems_clock_whichever_another_profiler_left(library):
+    with ss.record():
+        first, between, second = library.clock(), time.clock_gettime_ns(time.CLOCK_REALTIME), library.clock()
+    assert first <= between <= second
 
 
 def test_a_launch_whose_kernel_has_no_record_is_told(library):
