@@ -7,19 +7,20 @@ collectives of a communicator on all its GPUs; those of several communicators ne
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamscope.devices.protocol import Device
-from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
+from streamscope.engines.plan import Issue, Plan, Replay, Step
+from streamscope.engines.step_walk import OUTSIDE, StepWalk
 from streamscope.errors import DeadlockError, DeviceError
 from streamscope.program.collective import Collective
 from streamscope.program.operation import Program
 from streamscope.words import counted
 
 _Strand = tuple[int, int]
-"""A lane, and the graph that it is in: its place in the plan, or -1. Parts on one strand are in order."""
+"""A lane, and the graph that it is in, as `StepWalk` has it. Parts on one strand are in order."""
 _Clock = Mapping[_Strand, int]
 """Of each strand, how many of its parts have begun and, on the same GPU, are done."""
 _NOTHING: _Clock = {}
@@ -97,7 +98,7 @@ def _unordered(plan: Plan) -> Iterator[tuple[_Part, list[list[_Part]]]]:
     """Yield each part with those issued before it that may still be under way on its GPU, strand by strand, where there are any."""
     on_strand: dict[_Strand, list[_Part]] = defaultdict(list)
     on_gpu: dict[int, dict[_Strand, None]] = defaultdict(dict)
-    for part in _Reading(plan).parts():
+    for part in _parts(plan):
         gpu = part.issue.launch.gpu
         beside = [on_strand[strand][part.before.get(strand, 0) :] for strand in on_gpu[gpu] if strand != part.strand]
         if found := [others for others in beside if others]:
@@ -108,7 +109,7 @@ def _unordered(plan: Plan) -> Iterator[tuple[_Part, list[list[_Part]]]]:
 
 def _sequences(plan: Plan) -> Iterator[tuple[int, tuple[Step, ...]]]:
     """Yield the plan's own steps, and those of each graph behind the graph's place."""
-    yield -1, plan.steps
+    yield OUTSIDE, plan.steps
     for graph, step in enumerate(plan.steps):
         if isinstance(step, Replay):
             yield graph, step.steps
@@ -147,65 +148,35 @@ def _left_alone(plan: Plan, parts: Sequence[Issue]) -> DeadlockError:
     )
 
 
-class _Reading:
-    """Reads a plan for what comes after what, as streams, events and the host have it, for collectives alone.
+def _parts(plan: Plan) -> Iterator[_Part]:
+    """Yield the parts of all collectives in the order of their issue, run after run.
 
-    It reads the steps as CUDA would, and takes nothing from planners, so that no fault is shared. Two runs are read, since the next run's
-    collectives may stand beside those of the run before. The steps of a graph are read as captured: where that fails, and they are issued
-    one by one, they keep the same orders and more.
+    Two runs are read, since the next run's collectives may stand beside those of the run before. The steps of a graph are read as captured:
+    where that fails, and they are issued one by one, they keep the same orders and more.
     """
+    walk, counts, parts = StepWalk(_NOTHING, _joined), Counter[_Strand](), list[_Part]()
+    for _ in range(2):
+        for step, graph in walk.launches(plan.steps):
+            launch = step.launch
+            if launch.collective is None:
+                continue
+            parts.append(_Part(step, str(plan.program.operations[launch.operation]), (step.lane, graph), walk.at(step.lane)))
+            yield parts[-1]
+            if len(parts) == len(launch.collective.gpus):
+                walk.lanes.update(_met(launch.collective, parts, counts))
+                parts.clear()
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._lanes: dict[int, _Clock] = {}
-        self._events: dict[int, _Clock] = {}
-        self._host: _Clock = _NOTHING
-        self._counts: dict[_Strand, int] = defaultdict(int)
-        self._parts: list[_Part] = []
 
-    def parts(self) -> Iterator[_Part]:
-        """Yield the parts of all collectives in the order of their issue, run after run."""
-        for _ in range(2):
-            for place, step in enumerate(self._plan.steps):
-                if isinstance(step, Replay):
-                    outside, self._lanes = self._lanes, {0: self._at(0)}
-                    for inner in step.steps:
-                        yield from self._read(inner, place)
-                    self._lanes = {**outside, 0: self._at(0)}
-                else:
-                    yield from self._read(step, -1)
-
-    def _read(self, step: Step, graph: int) -> Iterator[_Part]:
-        match step:
-            case Issue(launch, lane):
-                if launch.collective is not None:
-                    self._parts.append(_Part(step, str(self._plan.program.operations[launch.operation]), (lane, graph), self._at(lane)))
-                    yield self._parts[-1]
-                    if len(self._parts) == len(launch.collective.gpus):
-                        self._meet(launch.collective)
-            case RecordEvent(event, lane):
-                self._events[event] = self._at(lane)
-            case WaitEvent(event, lane):
-                self._lanes[lane] = _joined(self._at(lane), self._events.get(event, _NOTHING))
-            case HostWait(event):
-                self._host = _joined(self._host, self._events.get(event, _NOTHING))
-            case Synchronize(lane):
-                self._host = _joined(self._host, self._at(lane))
-            case CallHost() | Replay():
-                pass
-
-    def _meet(self, collective: Collective) -> None:
-        """Let each part know that those have begun that it awaits, and what they knew."""
-        parts, self._parts = {each.issue.launch.part: each for each in self._parts}, []
-        for each in parts.values():
-            self._counts[each.strand] += 1
-        for number, each in parts.items():
-            awaited = [parts[other] for other in collective.awaits(number)]
-            begun = {other.strand: self._counts[other.strand] for other in awaited}
-            self._lanes[each.issue.lane] = _joined(begun, *(other.before for other in awaited))
-
-    def _at(self, lane: int) -> _Clock:
-        return _joined(self._lanes.get(lane, _NOTHING), self._host)
+def _met(collective: Collective, parts: Sequence[_Part], counts: Counter[_Strand]) -> dict[int, _Clock]:
+    """Return what is known behind each part, by lane: that those have begun that it awaits, and what they knew."""
+    numbered = {each.issue.launch.part: each for each in parts}
+    counts.update(each.strand for each in parts)
+    known = {}
+    for number, each in numbered.items():
+        awaited = [numbered[other] for other in collective.awaits(number)]
+        begun = {other.strand: counts[other.strand] for other in awaited}
+        known[each.issue.lane] = _joined(begun, *(other.before for other in awaited))
+    return known
 
 
 def _joined(*clocks: _Clock) -> _Clock:
