@@ -12,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import numpy as np
 
@@ -31,9 +31,14 @@ from streamscope.calibrating.link_probes import (
     stream_reading,
     synchronize,
 )
+from streamscope.devices.cuda.collectives import bound_calls, part_calls
 from streamscope.devices.cuda.gpus import BY_ADDRESS
+from streamscope.devices.cuda.memory import CudaBuffer
+from streamscope.devices.cuda.nccl import Communicators, nccl
 from streamscope.devices.link_model import COLLECTIVES, NEIGHBOURS
 from streamscope.kernels.library.libraries import libraries
+from streamscope.program.collective import Collective, CollectiveKind
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.trace.info import library_versions
 
 SIZES = tuple(1 << exponent for exponent in range(10, 31, 2))
@@ -57,38 +62,20 @@ class Collectives:
     """NCCL over all GPUs, one process and one thread; part k runs on lane k."""
 
     def __init__(self, lanes: Sequence[Lane], nbytes: int) -> None:
-        from cupy.cuda import nccl
-
-        self.nccl, self.lanes = nccl, lanes
-        self.comms = nccl.NcclCommunicator.initAll([lane.gpu for lane in lanes])
+        self.lanes, self.nccl, self.communicators = lanes, nccl(), Communicators([lane.gpu for lane in lanes])
         self.sent, self.received = ([lane.array(nbytes // ITEM_BYTES) for lane in lanes] for _ in range(2))
         synchronize(lanes)
 
     def operation(self, kind: str, nbytes: int) -> Operation:
         """Return a call that puts a collective of so many bytes, in the sense of nccl-tests, on all lanes in one group."""
-        count, gpus = nbytes // ITEM_BYTES, len(self.lanes)
-        share, part_bytes = count // gpus, nbytes // gpus
-        number, total = self.nccl.NCCL_FLOAT32, self.nccl.NCCL_SUM
-        calls: list[Operation] = []
-        for rank, (comm, lane, sent, received) in enumerate(zip(self.comms, self.lanes, self.sent, self.received, strict=True)):
-            source, target, stream = sent.data.ptr, received.data.ptr, lane.stream.ptr
-            if kind == "all_reduce":
-                calls.append(partial(comm.allReduce, source, target, count, number, total, stream))
-            elif kind == "all_gather":
-                calls.append(partial(comm.allGather, source, target, share, number, stream))
-            elif kind == "reduce_scatter":
-                calls.append(partial(comm.reduceScatter, source, target, share, number, total, stream))
-            elif kind == "broadcast":
-                calls.append(partial(comm.broadcast, source, target, count, number, 0, stream))
-            elif kind == "all_to_all":
-                for peer in range(gpus):
-                    calls.append(partial(comm.send, source + peer * part_bytes, share, number, peer, stream))
-                    calls.append(partial(comm.recv, target + peer * part_bytes, share, number, peer, stream))
-            elif rank == 0:  # A send is from the first GPU to the second.
-                calls.append(partial(comm.send, source, count, number, 1, stream))
-            elif rank == 1:
-                calls.append(partial(comm.recv, target, count, number, 0, stream))
-        return partial(self._grouped, calls)
+        gpus = len(self.lanes)
+        # A send is from the first GPU to the second.
+        collective = Collective(cast("CollectiveKind", kind), tuple(range(2 if kind == "send" else gpus)), nbytes, "sum")
+        count = nbytes // ITEM_BYTES // (gpus if kind == "all_gather" else 1)
+        operands = [_first(self.sent[part], count) if collective.reads(part) else None for part in collective.gpus]
+        results = [_first(self.received[part], count) if collective.writes(part) else None for part in collective.gpus]
+        calls = part_calls(collective, operands, results, [self.lanes[part].stream.ptr for part in collective.gpus])
+        return partial(self._grouped, bound_calls(self.communicators, calls))
 
     def _grouped(self, calls: Sequence[Operation]) -> None:
         self.nccl.groupStart()
@@ -97,16 +84,19 @@ class Collectives:
         self.nccl.groupEnd()
 
 
+def _first(array: Any, count: int) -> CudaBuffer:
+    """Return so many elements of an array as the memory of an operand, or of a result, which counts by its address alone."""
+    return CudaBuffer(ArraySpec((count,), np.dtype(np.float32)), MemoryPlace.DEVICE, array)
+
+
 def machine(gpus: int) -> Iterator[Reading]:
     """Ask for names and versions."""
     lib = libraries()
-    from cupy.cuda import nccl
-
     names = [lib.runtime.getDeviceProperties(gpu)["name"].decode() for gpu in range(gpus)]
     found: Reading = {
         "devices": names,
         "cuda": lib.runtime.driverGetVersion(),
-        "nccl": nccl.get_version(),
+        "nccl": nccl().get_version(),
         "versions": library_versions(),
     }
     with suppress(OSError, subprocess.SubprocessError):

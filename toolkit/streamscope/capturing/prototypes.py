@@ -205,17 +205,18 @@ def _unconditional(text: str) -> str:
 
 def _prototypes(text: str, symbol: str) -> set[str]:
     """Return the parameters of each declaration of a kernel, as text."""
-    return {_between(text, one.end()) for one in re.finditer(rf"__global__[^;{{}}]*?\b{re.escape(symbol)}\s*\(", text)}
+    opened = (one.end() for one in re.finditer(rf"__global__[^;{{}}]*?\b{re.escape(symbol)}\s*\(", text))
+    return {text[at : closing(text, at)] for at in opened}
 
 
-def _between(text: str, at: int) -> str:
-    """Return the text between a bracket that was just opened and its closing one."""
+def closing(text: str, at: int) -> int:
+    """Return where the bracket closes that was opened just before a place; the end of a text in which it does not."""
     depth = 1
     for place in range(at, len(text)):
         depth += {"(": 1, ")": -1}.get(text[place], 0)
         if depth == 0:
-            return text[at:place]
-    return text[at:]
+            return place
+    return len(text)
 
 
 def _parted(parameters: str) -> Iterator[str]:

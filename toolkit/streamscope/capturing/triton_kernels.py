@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from streamscope.capturing.allocations import known_objects
-from streamscope.capturing.prototypes import Role
+from streamscope.capturing.prototypes import Role, closing
 from streamscope.kernels.library.libraries import libraries
 
 ANYWHERE = -1
@@ -95,7 +95,7 @@ def kernel_arguments(text: str) -> KernelArguments | None:
         return None
     first = lines[starts[0]]
     opened = first.index("(") + 1
-    listed = list(_ARGUMENT.finditer(first[opened : _closing(first, opened)]))
+    listed = list(_ARGUMENT.finditer(first[opened : closing(first, opened)]))
     flow = _Flow([one["name"] for one in listed], lines[starts[0] + 1 :])
     types = tuple(re.split(r"\s*[{,]", one["type"].rstrip(", "))[0].strip() for one in listed)
     return None if flow.lost else KernelArguments(types, *flow.touched())
@@ -111,18 +111,8 @@ def _plain(text: str) -> str:
 
 def _without_locations(line: str) -> str:
     while (at := line.find(" loc(")) >= 0:
-        line = line[:at] + line[_closing(line, at + len(" loc(")) + 1 :]
+        line = line[:at] + line[closing(line, at + len(" loc(")) + 1 :]
     return line.rstrip()
-
-
-def _closing(line: str, at: int) -> int:
-    """Return where the bracket closes that was opened just before a place."""
-    depth = 1
-    for place in range(at, len(line)):
-        depth += {"(": 1, ")": -1}.get(line[place], 0)
-        if depth == 0:
-            return place
-    return len(line)
 
 
 @dataclass

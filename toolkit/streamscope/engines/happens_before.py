@@ -124,30 +124,33 @@ class Walk:
             self._next_item = 0
             for index, step in enumerate(self.plan.steps):
                 if not isinstance(step, Replay):
-                    yield from self._step(step)
+                    yield from self._step(step, self._events)
                 elif self._captured[index]:
                     yield from self._replay(step, index)
                 else:
                     for inner in step.steps:
-                        yield from self._step(inner)
+                        yield from self._step(inner, self._events)
 
-    def _step(self, step: Step) -> Iterator[Visit]:
+    def _step(self, step: Step, events: dict[int, _Clock], graph: int | None = None, region: GraphReplay | None = None) -> Iterator[Visit]:
+        """Read a step: one of a replay has strands and events of its own, and the host takes no part in it."""
+        first = 0 if region is None else self._lanes
+        ready = self._ready if region is None else self._settle
         match step:
             case WaitEvent(event, lane):
-                self._wait(event, lane, self._events)
+                self._wait(event, first + lane, events)
             case HostWait(event):
-                self._wait(event, self._host, self._events)
+                self._wait(event, self._host, events)
             case Issue(launch, lane):
-                self._ready(lane)
-                yield from self._item(launch, lane, lane, None, None)
+                ready(first + lane)
+                yield from self._item(launch, lane, first + lane, graph, region)
             case CallHost(call):
-                self._ready(self._host)
+                ready(self._host)
                 yield from self._item(call, None, self._host, None, None)
             case RecordEvent(event, lane):
-                self._ready(lane)
-                self._events[event] = self._clocks[lane].copy()
+                ready(first + lane)
+                events[event] = self._clocks[first + lane].copy()
             case Synchronize(lane):
-                self._ready(lane)
+                ready(lane)
                 _merge(self._clocks[self._host], self._clocks[lane])
 
     def _replay(self, replay: Replay, graph: int) -> Iterator[Visit]:
@@ -159,15 +162,7 @@ class Walk:
         region = GraphReplay(inside)
         events: dict[int, _Clock] = {}
         for step in replay.steps:
-            match step:
-                case WaitEvent(event, lane):
-                    self._wait(event, self._lanes + lane, events)
-                case RecordEvent(event, lane):
-                    self._settle(self._lanes + lane)
-                    events[event] = inside[lane].copy()
-                case Issue(launch, lane):
-                    self._settle(self._lanes + lane)
-                    yield from self._item(launch, lane, self._lanes + lane, graph, region)
+            yield from self._step(step, events, graph, region)
         for lane in range(self._lanes):
             self._settle(self._lanes + lane)
         self._clocks[0] = inside[0]

@@ -52,7 +52,7 @@ def makespan_ns(plan: Plan, estimate: Estimate, model: CostModel) -> float:
     walk = _Walk(estimate, model)
     for step in plan.steps:
         walk.take(step)
-    for _, done_ns in sorted(walk.lanes.done_ns.items()):
+    for _, done_ns in sorted(walk.done_ns.items()):
         walk.host_waits(done_ns)
     return walk.host_ns
 
@@ -93,24 +93,6 @@ class Chip:
 
 
 @dataclass
-class _Lanes:
-    """End of the work on each lane, and time of each event, in ns."""
-
-    done_ns: dict[int, float] = field(default_factory=dict)
-    recorded_ns: dict[int, float] = field(default_factory=dict)
-
-    def done(self, lane: int) -> float:
-        return self.done_ns.get(lane, -inf)
-
-    def recorded(self, event: int) -> float:
-        # An event that this run has not recorded yet stands for the run before, which is over.
-        return self.recorded_ns.get(event, -inf)
-
-    def wait(self, step: WaitEvent) -> None:
-        self.done_ns[step.lane] = max(self.done(step.lane), self.recorded(step.event))
-
-
-@dataclass
 class _Nodes:
     """The nodes of a graph: for each those that it comes right after, on its lane and through the events that its lane waited for."""
 
@@ -146,7 +128,10 @@ class _Walk:
     estimate: Estimate
     model: CostModel
     host_ns: float = 0.0
-    lanes: _Lanes = field(default_factory=_Lanes)
+    done_ns: dict[int, float] = field(default_factory=dict)
+    """End of the work on each lane."""
+    recorded_ns: dict[int, float] = field(default_factory=dict)
+    """Time of each event. One that this run has not recorded yet stands for the run before, which is over."""
     chips: defaultdict[int, Chip] = field(default_factory=partial(defaultdict, Chip))
     """The chip of each GPU."""
     parts: list[tuple[int, float]] = field(default_factory=list)
@@ -154,28 +139,28 @@ class _Walk:
 
     def take(self, step: Step) -> None:
         """Carry out a step as the host does."""
-        model, lanes = self.model, self.lanes
+        model, done_ns = self.model, self.done_ns
         match step:
             case Issue(launch, lane):
                 self.host_ns += model.call_ns(launch)
                 start_ns = self._start_ns(lane, model.launch_latency_ns)
                 if launch.collective is None:
-                    lanes.done_ns[lane] = self._end_ns(launch, start_ns)
+                    done_ns[lane] = self._end_ns(launch, start_ns)
                 else:
-                    lanes.done_ns.update(self._with_parts(launch, lane, start_ns))
+                    done_ns.update(self._with_parts(launch, lane, start_ns))
             case RecordEvent(event, lane):
                 self.host_ns += model.event_record_ns
                 # What is behind the record waits for it, and so for what is before it to drain.
-                lanes.done_ns[lane] = max(self.host_ns + model.launch_latency_ns, lanes.done(lane) + model.drain_ns)
-                lanes.recorded_ns[event] = lanes.done_ns[lane]
-            case WaitEvent(_, lane):
+                done_ns[lane] = max(self.host_ns + model.launch_latency_ns, done_ns.get(lane, -inf) + model.drain_ns)
+                self.recorded_ns[event] = done_ns[lane]
+            case WaitEvent(event, lane):
                 self.host_ns += model.stream_wait_ns
-                lanes.wait(step)
-                lanes.done_ns[lane] = max(lanes.done_ns[lane], self.host_ns + model.launch_latency_ns)
+                earlier_ns = max(done_ns.get(lane, -inf), self.recorded_ns.get(event, -inf))
+                done_ns[lane] = max(earlier_ns, self.host_ns + model.launch_latency_ns)
             case HostWait(event):
-                self.host_waits(lanes.recorded(event))
+                self.host_waits(self.recorded_ns.get(event, -inf))
             case Synchronize(lane):
-                self.host_waits(lanes.done(lane))
+                self.host_waits(done_ns.get(lane, -inf))
             case CallHost(call):
                 self.host_ns += call.duration_ns
             case Replay(steps):
@@ -207,11 +192,11 @@ class _Walk:
                 ends_ns.append(begin_ns)
                 for part, end_ns in self._with_parts(launch, node, begin_ns).items():
                     ends_ns[part] = end_ns
-        self.lanes.done_ns[0] = max(ends_ns, default=start_ns)
+        self.done_ns[0] = max(ends_ns, default=start_ns)
 
     def _start_ns(self, lane: int, latency_ns: float) -> float:
         """Return when work starts that the host has just put on a lane."""
-        return max(self.host_ns + latency_ns, self.lanes.done(lane) + self.model.kernel_gap_ns)
+        return max(self.host_ns + latency_ns, self.done_ns.get(lane, -inf) + self.model.kernel_gap_ns)
 
     def _with_parts(self, launch: Launch, place: int, start_ns: float) -> dict[int, float]:
         """Return the end of each part of a collective, by its place, once the last is issued: none ends before all have begun."""

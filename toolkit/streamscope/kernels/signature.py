@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,12 @@ from streamscope.kernels.source import COMPUTE, STORAGE
 RESULT = "out"
 """Name of the result's array in kernels."""
 
-CTYPES = {
-    "float": ctypes.c_float,
-    "double": ctypes.c_double,
-    "signed char": ctypes.c_int8,
-    "short": ctypes.c_int16,
-    "int": ctypes.c_int32,
-    "long long": ctypes.c_int64,
-    "unsigned char": ctypes.c_uint8,
-    "unsigned long long": ctypes.c_uint64,
-    "bool": ctypes.c_bool,
-}
-"""ctypes' names of the C++ types of arithmetic."""
+
+@cache
+def ctype_of(dtype: str) -> Callable[[Any], Any]:
+    """Return ctypes' type of numbers of a dtype as a kernel takes them: half as float."""
+    kind: Callable[[Any], Any] = np.ctypeslib.as_ctypes_type(arithmetic(np.dtype(dtype)))
+    return kind
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ class Signature:
     def arguments(self, arrays: Sequence[Any], numbers: Mapping[str, Any]) -> list[Any]:
         """Return the launch arguments for the operands, in order: arrays as they are, numbers in their C++ types."""
         operands = iter(arrays)
-        return [CTYPES[COMPUTE[each.taken]](numbers[each.name].item()) if each.scalar else next(operands) for each in self.parameters]
+        return [ctype_of(each.taken)(numbers[each.name].item()) if each.scalar else next(operands) for each in self.parameters]
 
     def device_functions(self) -> str:
         """Return the device functions that the expression calls, but for the shared ones."""

@@ -14,8 +14,8 @@ from streamscope.arrays import Array
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.layer_norm import INPUTS, layer_norm_source
 from streamscope.kernels.rows import WARP, row_form
-from streamscope.kernels.signature import CTYPES
-from streamscope.kernels.source import COMPUTE, PlannedKernel
+from streamscope.kernels.signature import ctype_of
+from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import planned_launch, require, require_float, specs_of
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise
@@ -82,7 +82,7 @@ def _operator(name: str) -> Operator:
             exact = [array.astype(arithmetic(array.dtype), copy=False) for array in arrays]
             return _REFERENCES[name](exact, shared, eps)
 
-        planned, scalars = partial(_kernel, name, spec, shared), [CTYPES[COMPUTE[spec.dtype.name]](eps)]
+        planned, scalars = partial(_kernel, name, spec, shared), [ctype_of(spec.dtype.name)(eps)]
         return planned_launch(application, name, planned, reference, 8 * spec.size * len(inputs), scalars=scalars)
 
     return Operator(name, infer, build, in_place=True, reads_view=one_piece)

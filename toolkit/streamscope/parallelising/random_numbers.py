@@ -16,13 +16,12 @@ import numpy as np
 
 from streamscope.capturing.function import CapturedFunction
 from streamscope.capturing.memory import AddressRange
-from streamscope.capturing.state import LINE
+from streamscope.capturing.nodes import WORD
+from streamscope.capturing.state import LINE, bytes_at
 from streamscope.errors import EngineError
-from streamscope.kernels.library.libraries import libraries
 
 _SEED, _OFFSET = 0x5EED_0F_57_2EA_5C09E, 0x0FF_5E7_0F_57_2EA4
 """A seed and an offset that no code has; offsets are multiples of 4."""
-_WORD = 8
 
 
 @dataclass(frozen=True)
@@ -102,17 +101,12 @@ def _as_signed(word: int) -> int:
 
 def _words(regions: Iterable[AddressRange]) -> Iterable[tuple[int, int]]:
     """Yield address and value of each word of memory that is no longer than a line."""
-    runtime = libraries().runtime
     for start, end in regions:
-        if end - start > LINE:
-            continue
-        values = np.empty((end - start) // _WORD, np.uint64)
-        runtime.memcpy(values.ctypes.data, start, values.nbytes, runtime.memcpyDeviceToHost)
-        yield from ((start + _WORD * number, int(value)) for number, value in enumerate(values))
+        if end - start <= LINE:
+            values = bytes_at(start, start + (end - start) // WORD * WORD).view(np.uint64).get()
+            yield from ((start + WORD * number, int(value)) for number, value in enumerate(values))
 
 
 def _tensor_at(address: int) -> Any:
     """Return a word of device memory as a tensor; PyTorch keeps that memory as long as the captured graph lives."""
-    cupy = libraries().cupy
-    memory = cupy.cuda.UnownedMemory(address, _WORD, None)
-    return sys.modules["torch"].as_tensor(cupy.ndarray((1,), np.int64, cupy.cuda.MemoryPointer(memory, 0)), device="cuda")
+    return sys.modules["torch"].as_tensor(bytes_at(address, address + WORD).view(np.int64), device="cuda")

@@ -179,14 +179,14 @@ class Collectives:
         library = nccl()
         begin, end = library.groupStart, library.groupEnd
         used = self.communicators(key)
-        bound = _bound(used, calls)
+        bound = bound_calls(used, calls)
 
         def call(kept: object = kept) -> None:
             nonlocal used, bound
             made = self._made.get(key)
             if made is not used or made is None:
                 used = self.communicators(key)
-                bound = _bound(used, calls)
+                bound = bound_calls(used, calls)
             if CAPTURES.active:
                 self._of_thread.captured.add(used)
             with deferred():  # A group without one of its parts would never end.
@@ -205,7 +205,8 @@ class Collectives:
         return call
 
 
-def _bound(communicators: Communicators, calls: Sequence[PartCall]) -> list[Call]:
+def bound_calls(communicators: Communicators, calls: Sequence[PartCall]) -> list[Call]:
+    """Return calls of NCCL with the communicators of their parts."""
     return [partial(getattr(communicators.parts[part], method), *arguments) for part, method, arguments in calls]
 
 

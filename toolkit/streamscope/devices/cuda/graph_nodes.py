@@ -29,7 +29,7 @@ def node_count(graph: int) -> int:
     return int(checked(cuda.cuGraphGetNodes(cuda.CUgraph(graph)))[1])
 
 
-def _node_handles(graph: int) -> list[Any]:
+def node_handles(graph: int) -> list[Any]:
     """Return the handles of a graph's nodes, in the order in which they were added."""
     cuda = libraries().cuda
     handle = cuda.CUgraph(graph)
@@ -53,7 +53,7 @@ def _predecessors(graph: int, handles: Sequence[Any]) -> list[tuple[int, ...]]:
 
 def graph_nodes(graph: int) -> tuple[GraphNode, ...]:
     """Return all nodes of a graph, in the order in which they were added."""
-    handles = _node_handles(graph)
+    handles = node_handles(graph)
     return tuple(replace(_described(handle), after=after) for handle, after in zip(handles, _predecessors(graph, handles), strict=True))
 
 
@@ -62,7 +62,7 @@ def nodes_in_order(graph: int) -> Iterator[tuple[Any, GraphNode]]:
 
     ``after`` counts the nodes that are yielded.
     """
-    handles = _node_handles(graph)
+    handles = node_handles(graph)
     before = _predecessors(graph, handles)
     index: dict[int, tuple[int, ...]] = {}
     count = 0

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.devices.cuda.graph import CudaGraph
-from streamscope.devices.cuda.graph_nodes import make_room_for
+from streamscope.devices.cuda.graph_nodes import make_room_for, node_handles
 from streamscope.devices.cuda.node_marks import NodeMarks, under_way
 from streamscope.devices.cuda.streams import CudaEvent, event_done
 from streamscope.devices.graph_node import NO_OPERATION
@@ -191,8 +191,7 @@ class RawGraph:
     @cached_property
     def _handles(self) -> list[int]:
         """All nodes of the captured graph, in the order of capture."""
-        handles: list[int] = _node_handles(self._graph).tolist()
-        return handles
+        return [int(handle) for handle in node_handles(self._graph)]
 
     @cached_property
     def _number(self) -> dict[int, int]:
@@ -337,15 +336,6 @@ def _wait(event: Any, names: Callable[[], Sequence[str]] = tuple) -> None:
     while not event_done(event.ptr):
         if time.monotonic() > limit:
             raise hung("a replay of captured code in another order", STUCK_S, names())
-
-
-def _node_handles(graph: int) -> _Words:
-    """Return the addresses of all nodes, in the order in which they were added."""
-    count = ctypes.c_size_t(0)
-    _call("cuGraphGetNodes", ctypes.c_void_p(graph), None, ctypes.byref(count))
-    handles = np.zeros(count.value, np.uint64)
-    _call("cuGraphGetNodes", ctypes.c_void_p(graph), _address(handles), ctypes.byref(count))
-    return handles
 
 
 def _edges_between(graph: int) -> tuple[_Words, _Words, _Words]:
