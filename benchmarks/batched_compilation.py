@@ -31,9 +31,8 @@ from provenance import keep
 
 import streamscope as ss
 from streamscope.compiling.compare_compilation import never_compiled
-from streamscope.kernels.compile.batch import compile_batch, group_count
+from streamscope.kernels.compile.batch import compile_batch, group_count, grouped, unit_code, worker_count
 from streamscope.kernels.compile.compilation_log import CompilationLog
-from streamscope.kernels.compile.groups import grouped, unit_code, worker_count
 from streamscope.kernels.compile.kernel_cache import KernelCache
 from streamscope.kernels.compile.nvrtc import compile_unit, nvrtc_version
 from streamscope.kernels.compile.program_kernels import program_kernels

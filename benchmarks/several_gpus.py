@@ -102,7 +102,7 @@ def simulated(program: Any, engine: str, device: Any) -> Any:
     from streamscope.recording.device_log import DeviceLogRecorder, logged_run
     from streamscope.trace.trace import Trace
 
-    host = SimulatedDevice(model_of(device.properties_of(0)["name"].decode()), gpus=program.gpus)
+    host = SimulatedDevice(model_of(device.properties["name"].decode()), gpus=program.gpus)
     prepared = Prepared(without_data(planned(program, engine, host, None)), host)
     prepared.capture()
     spans, info = DeviceLogRecorder(host, host.log).spans(prepared, logged_run(prepared, host.log))

@@ -11,8 +11,7 @@ import pytest
 from streamscope.devices.cuda import collectives as module
 from streamscope.devices.cuda import nccl as nccl_module
 from streamscope.devices.cuda.captures import CAPTURES
-from streamscope.devices.cuda.collective_copies import pieces_of
-from streamscope.devices.cuda.collectives import Collectives, part_calls
+from streamscope.devices.cuda.collectives import Collectives, part_calls, pieces_of
 from streamscope.devices.cuda.nccl import BYTES, DTYPES
 from streamscope.errors import DeviceError
 from streamscope.program.collective import Collective

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from tests.devices.test_changed_edges import PROGRAMMATIC, ancestors, graphs
 
-from streamscope.devices.cuda import raw_graph
+from streamscope.devices.cuda import graph_nodes, raw_graph
 from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.devices.cuda.raw_graph import FULL, RawGraph
 from streamscope.devices.graph_node import NO_OPERATION
@@ -108,6 +108,7 @@ def install(monkeypatch, made):
     runtime = SimpleNamespace(graphDestroy=made.destroyed.append)
     stream = SimpleNamespace(Stream=lambda non_blocking: "stream")
     monkeypatch.setattr(raw_graph, "_call", made)
+    monkeypatch.setattr(graph_nodes, "driver_call", lambda *call: made(*call) or 0)
     monkeypatch.setattr(raw_graph, "libraries", lambda: SimpleNamespace(runtime=runtime, cupy=SimpleNamespace(cuda=stream)))
     monkeypatch.setattr(raw_graph, "CudaGraph", lambda clone, captures, stream: SimpleNamespace(captured=clone, kept=None))
     return made

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.kernels.compile.batch import compile_batch
-from streamscope.kernels.compile.groups import grouped, unit_code
+from streamscope.kernels.compile.batch import compile_batch, grouped, unit_code
 from streamscope.kernels.compile.kernel_cache import kernel_key
 from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import STAMPS, KernelSource, stamped

@@ -12,8 +12,7 @@ import streamscope as ss
 from streamscope.devices.cuda import raw_graph
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import HungError, RaceError
-from streamscope.parallelising.proving import prove
-from streamscope.parallelising.stress import Disturbed, run_watched
+from streamscope.parallelising.proving import Disturbed, prove, run_watched
 
 pytestmark = pytest.mark.gpu
 

@@ -9,8 +9,8 @@ import pytest
 
 import streamscope as ss
 from streamscope.errors import DeviceError, HungError
-from streamscope.parallelising import stress
-from streamscope.parallelising.stress import run_watched, time_limit_s
+from streamscope.parallelising import proving
+from streamscope.parallelising.proving import run_watched, time_limit_s
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def test_a_run_that_hangs_is_given_up_and_never_waited_for(prepared, monkeypatch
     assert caught.value.message.endswith("node 4, semaphore and 2 others")
     assert "restart the kernel" in caught.value.hint
     assert isinstance(caught.value, DeviceError)
-    assert stress._GIVEN_UP[-1][0] is prepared
-    stress._GIVEN_UP.pop()
+    assert proving._GIVEN_UP[-1][0] is prepared
+    proving._GIVEN_UP.pop()
     del prepared
     gc.collect()
 

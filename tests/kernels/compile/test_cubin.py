@@ -7,8 +7,8 @@ import re
 import pytest
 
 from streamscope.kernels.compile import nvrtc
+from streamscope.kernels.compile.batch import unit_code
 from streamscope.kernels.compile.cubin import Cubin, resources_of
-from streamscope.kernels.compile.groups import unit_code
 from streamscope.kernels.compile.nvrtc import compile_unit
 from streamscope.kernels.source import KernelSource
 

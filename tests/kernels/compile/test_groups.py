@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.errors import CompilationError
-from streamscope.kernels.compile import groups
-from streamscope.kernels.compile.batch import MOST_IN_GROUP, group_count
-from streamscope.kernels.compile.groups import WORKER_BYTES, grouped, unique_sources, unit_code, worker_count
+from streamscope.kernels.compile import batch
+from streamscope.kernels.compile.batch import MOST_IN_GROUP, WORKER_BYTES, group_count, grouped, unique_sources, unit_code, worker_count
 from streamscope.kernels.source import HALF_CONVERSIONS, VECTORS, KernelSource
 
 
@@ -61,8 +60,8 @@ def test_two_kernels_of_one_name():
 
 @pytest.mark.parametrize(("cores", "free", "workers"), [(8, 100, 8), (8, 3, 3), (8, 0.5, 1), (1, 100, 1), (200, 150, 150)])
 def test_workers_by_cores_and_free_memory(monkeypatch, cores, free, workers):
-    monkeypatch.setattr(groups.os, "sched_getaffinity", lambda _: set(range(cores)))
-    monkeypatch.setattr(groups, "free_bytes", lambda: int(free * WORKER_BYTES))
+    monkeypatch.setattr(batch.os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(batch, "free_bytes", lambda: int(free * WORKER_BYTES))
     assert worker_count() == workers
     assert worker_count(200) == 200  # as asked for
 

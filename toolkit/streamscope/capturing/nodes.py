@@ -15,7 +15,7 @@ import numpy as np
 
 from streamscope.capturing.memory import Access, AddressRange, Evidence, NodeMemory, around, regions_of, united
 from streamscope.devices.cuda.device import CudaDevice
-from streamscope.devices.cuda.graph_nodes import nodes_in_order
+from streamscope.devices.cuda.graph_nodes import node_count, node_handles, nodes_in_order
 from streamscope.devices.cuda.node_launches import HOST, Bind, node_launch
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.gates import held, reference_call
@@ -212,35 +212,25 @@ class GrowingGraph:
     """
 
     def __init__(self, stream: int) -> None:
-        self._handle = _captured_by(stream)
-        self._room = (ctypes.c_uint64 * 1024)()
+        self._graph = _captured_by(stream)
 
     def count(self) -> int:
         """Return the number of nodes so far."""
-        count = ctypes.c_size_t()
-        checked((driver_call("cuGraphGetNodes", self._handle, None, ctypes.byref(count)),))
-        return count.value
+        return node_count(self._graph)
 
     def since(self, count: int) -> tuple[int, ...]:
         """Return the handles of the nodes that came when there were ``count`` already: CUDA lists nodes as they come."""
-        now = self.count()
-        if now == count:
-            return ()
-        if now > len(self._room):
-            self._room = (ctypes.c_uint64 * (2 * now))()
-        found = ctypes.c_size_t(now)
-        checked((driver_call("cuGraphGetNodes", self._handle, self._room, ctypes.byref(found)),))
-        return tuple(self._room[count:now])
+        return tuple(node_handles(self._graph, count))
 
 
-def _captured_by(stream: int) -> ctypes.c_void_p:
+def _captured_by(stream: int) -> int:
     status, identity, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
     found = map(ctypes.byref, (status, identity, graph))
     # By ctypes: what cuda-python's function returns differs from version to version.
     checked((driver_call("cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), *found, None, None),))
     if not graph.value:
         raise DeviceError("the stream does not capture")
-    return graph
+    return graph.value
 
 
 _BUDGET_S = 0.4

@@ -16,9 +16,8 @@ from streamscope.calling import verb
 from streamscope.compiling.warming import target_of, traced_for
 from streamscope.devices.protocol import Device
 from streamscope.errors import CompilationError, ProgramError
-from streamscope.kernels.compile.batch import compile_batch
+from streamscope.kernels.compile.batch import compile_batch, worker_count
 from streamscope.kernels.compile.compilation_log import CompilationLog
-from streamscope.kernels.compile.groups import worker_count
 from streamscope.kernels.compile.kernel_cache import KernelCache
 from streamscope.kernels.compile.nvrtc import nvrtc_version
 from streamscope.kernels.compile.program_kernels import program_kernels

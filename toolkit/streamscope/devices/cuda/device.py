@@ -67,10 +67,10 @@ class CudaDevice:
         with cuda_errors(f"opening {named(self.indices)}"):
             self._devices = tuple(map(lib.cupy.cuda.Device, self.indices))
             self._devices[0].use()
-            self._properties: tuple[dict[str, Any], ...] = tuple(map(lib.runtime.getDeviceProperties, self.indices))
+            properties: list[dict[str, Any]] = list(map(lib.runtime.getDeviceProperties, self.indices))
             self._links = linked(self.indices)
-        self.properties = self._properties[0]
-        _check_alike(self.indices, self._properties)
+        self.properties = properties[0]
+        _check_alike(self.indices, properties)
         self.lock = threading.RLock()
         tell_children(self)
         self.captures = CAPTURES
@@ -112,10 +112,6 @@ class CudaDevice:
             return DeviceInfo("cuda", name, details)
         host = {"gpu_count": self.gpus, "links": sorted(set(self._links.values())), "collectives": self.collectives.library}
         return DeviceInfo("cuda", f"{self.gpus} × {name}", details | host)
-
-    def properties_of(self, gpu: int) -> Mapping[str, Any]:
-        """Return CUDA's properties of a GPU."""
-        return self._properties[gpu]
 
     @property
     def single_threaded(self) -> bool:

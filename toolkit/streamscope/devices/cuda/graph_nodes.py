@@ -8,8 +8,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from streamscope.devices.graph_node import GraphNode, NodeKind, in_order, kernel_name
-from streamscope.kernels.library.libraries import checked, libraries
+from streamscope.kernels.library.libraries import checked, driver_call, libraries
 
 _KINDS = {
     "KERNEL": NodeKind.KERNEL,
@@ -25,16 +27,25 @@ _NAMES = {NodeKind.COPY: "memcpy", NodeKind.SET: "memset"}
 
 def node_count(graph: int) -> int:
     """Return the number of nodes of a graph."""
-    cuda = libraries().cuda
-    return int(checked(cuda.cuGraphGetNodes(cuda.CUgraph(graph)))[1])
+    count = ctypes.c_size_t()
+    checked((driver_call("cuGraphGetNodes", ctypes.c_void_p(graph), None, ctypes.byref(count)),))
+    return count.value
 
 
-def node_handles(graph: int) -> list[Any]:
-    """Return the handles of a graph's nodes, in the order in which they were added."""
-    cuda = libraries().cuda
-    handle = cuda.CUgraph(graph)
-    count = node_count(graph)
-    return list(checked(cuda.cuGraphGetNodes(handle, count))[0]) if count else []
+def node_handles(graph: int, first: int = 0) -> list[int]:
+    """Return the addresses of a graph's nodes in the order in which they were added, from a number on."""
+    count = ctypes.c_size_t(node_count(graph))
+    if count.value == first:
+        return []
+    handles = np.zeros(count.value, np.uint64)
+    checked((driver_call("cuGraphGetNodes", ctypes.c_void_p(graph), ctypes.c_void_p(handles.ctypes.data), ctypes.byref(count)),))
+    found: list[int] = handles[first:].tolist()
+    return found
+
+
+def _nodes(graph: int) -> list[Any]:
+    """Return a graph's nodes in the same order, as cuda-python's type."""
+    return list(map(libraries().cuda.CUgraphNode, node_handles(graph)))
 
 
 def _predecessors(graph: int, handles: Sequence[Any]) -> list[tuple[int, ...]]:
@@ -53,7 +64,7 @@ def _predecessors(graph: int, handles: Sequence[Any]) -> list[tuple[int, ...]]:
 
 def graph_nodes(graph: int) -> tuple[GraphNode, ...]:
     """Return all nodes of a graph, in the order in which they were added."""
-    handles = node_handles(graph)
+    handles = _nodes(graph)
     return tuple(replace(_described(handle), after=after) for handle, after in zip(handles, _predecessors(graph, handles), strict=True))
 
 
@@ -62,7 +73,7 @@ def nodes_in_order(graph: int) -> Iterator[tuple[Any, GraphNode]]:
 
     ``after`` counts the nodes that are yielded.
     """
-    handles = node_handles(graph)
+    handles = _nodes(graph)
     before = _predecessors(graph, handles)
     index: dict[int, tuple[int, ...]] = {}
     count = 0

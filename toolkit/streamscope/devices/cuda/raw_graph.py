@@ -25,7 +25,6 @@ import numpy.typing as npt
 from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.graph_nodes import make_room_for, node_handles
-from streamscope.devices.cuda.node_marks import NodeMarks, under_way
 from streamscope.devices.cuda.streams import CudaEvent, event_done
 from streamscope.devices.graph_node import NO_OPERATION
 from streamscope.devices.hang import hung
@@ -58,6 +57,53 @@ _PARAMETERS_BYTES = 1024
 
 _HUNG: list[object] = []
 """Graphs that never end, and their memory, which nobody may free."""
+
+
+class NodeMarks:
+    """Marks of nodes of a graph that is not instantiated yet.
+
+    The bytes lie in device memory, which can be read by a copy on another stream even if a kernel never ends.
+
+    ``graph``: address of the graph, which gets as many nodes more.
+    ``nodes``: addresses of the nodes that are marked.
+    """
+
+    def __init__(self, graph: int, nodes: Sequence[int]) -> None:
+        lib = libraries()
+        self._bytes: Any = lib.cupy.empty(max(1, len(nodes)), np.uint8)
+        self._pinned: Any = lib.cupy.cuda.alloc_pinned_memory(max(1, len(nodes)))
+        # Of its own: a copy on the graph's stream would wait for the kernel that hangs.
+        self._stream: Any = lib.cupy.cuda.Stream(non_blocking=True)
+        lib.runtime.memsetAsync(self._bytes.data.ptr, 0, self._bytes.nbytes, self._stream.ptr)
+        self._stream.synchronize()
+        self._count = len(nodes)
+        cuda, context = lib.cuda, checked(lib.cuda.cuCtxGetCurrent())
+        for number, node in enumerate(nodes):
+            mark = cuda.CUDA_MEMSET_NODE_PARAMS()
+            mark.dst = cuda.CUdeviceptr(self._bytes.data.ptr + number)
+            mark.value, mark.elementSize, mark.width, mark.height, mark.pitch = 1, 1, 1, 1, 1
+            # A leaf behind its node: it adds no order between nodes of the graph.
+            checked(cuda.cuGraphAddMemsetNode(cuda.CUgraph(graph), [cuda.CUgraphNode(node)], 1, mark, context))
+
+    def ended(self) -> npt.NDArray[np.bool_]:
+        """Return which nodes have ended by now, in their order."""
+        runtime = libraries().runtime
+        runtime.memcpyAsync(self._pinned.ptr, self._bytes.data.ptr, self._bytes.nbytes, runtime.memcpyDeviceToHost, self._stream.ptr)
+        self._stream.synchronize()
+        return np.asarray(np.frombuffer(self._pinned, np.uint8, self._count) != 0)
+
+
+def under_way(edges: Sequence[Sequence[int]], ended: Sequence[bool] | npt.NDArray[np.bool_]) -> list[int]:
+    """Return the nodes that have not ended though all have that they wait for.
+
+    ``edges``: for each node those that it comes directly after.
+
+    Examples
+    --------
+    >>> under_way([(), (), (0, 1), (0,)], [True, False, False, False])
+    [1, 3]
+    """
+    return [number for number, earlier in enumerate(edges) if not ended[number] and all(ended[one] for one in earlier)]
 
 
 def _nothing() -> None:
@@ -191,7 +237,7 @@ class RawGraph:
     @cached_property
     def _handles(self) -> list[int]:
         """All nodes of the captured graph, in the order of capture."""
-        return [int(handle) for handle in node_handles(self._graph)]
+        return node_handles(self._graph)
 
     @cached_property
     def _number(self) -> dict[int, int]:

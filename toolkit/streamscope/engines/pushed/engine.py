@@ -32,7 +32,7 @@ from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.programs import PreparedPrograms
 from streamscope.engines.pushed.pushing import Pusher
 from streamscope.engines.pushed.scheduler import Scheduler, TimeLimit
-from streamscope.engines.pushed.statistics import EngineStatistics, gathered
+from streamscope.engines.pushed.statistics import EngineStatistics
 from streamscope.engines.pushed.templates import typed
 from streamscope.engines.pushed.variable import PushedVariable
 from streamscope.engines.pushed.workers import two_pools
@@ -157,7 +157,26 @@ class Engine:
         9
         """
         self._pusher.check_process()
-        return gathered(self._issuer, self._scheduler, self._pusher, self._catalogue, self._programs)
+        pusher, scheduler, programs, lanes = self._pusher, self._scheduler, self._programs, self._issuer.lanes
+        with self._issuer.lock:
+            memory = self._issuer.memory.statistics()
+            return EngineStatistics(
+                pushed=pusher.again + pusher.pushed,
+                stream_waits=sum(lane.waits for lane in lanes.values()),
+                host_waits=scheduler.host_waits,
+                events_created=sum(lane.events for lane in lanes.values()),
+                events_recorded=sum(lane.position for lane in lanes.values()),
+                threads=sum(len(pool.threads) for pool in scheduler.pools),
+                callbacks_pending=max(0, scheduler.callbacks),
+                in_use_bytes=memory.in_use_bytes,
+                high_water_bytes=memory.high_water_bytes,
+                cache_hits=pusher.again + pusher.found,
+                cache_misses=self._catalogue.misses,
+                program_runs=programs.runs,
+                programs_prepared=programs.prepared,
+                programs_evicted=programs.kept.evicted,
+                programs_kept=len(programs.kept),
+            )
 
     def variable(
         self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device", gpu: int = 0

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamscope.engines.pushed.catalogue import Catalogue
-from streamscope.engines.pushed.issuing import Issuer
-from streamscope.engines.pushed.programs import PreparedPrograms
-from streamscope.engines.pushed.pushing import Pusher
-from streamscope.engines.pushed.scheduler import Scheduler
-
 
 @dataclass(frozen=True)
 class EngineStatistics:
@@ -53,26 +47,3 @@ class EngineStatistics:
     programs_prepared: int
     programs_evicted: int
     programs_kept: int
-
-
-def gathered(issuer: Issuer, scheduler: Scheduler, pusher: Pusher, catalogue: Catalogue, programs: PreparedPrograms) -> EngineStatistics:
-    """Return the counts of one engine now."""
-    with issuer.lock:
-        memory = issuer.memory.statistics()
-        return EngineStatistics(
-            pushed=pusher.again + pusher.pushed,
-            stream_waits=sum(lane.waits for lane in issuer.lanes.values()),
-            host_waits=scheduler.host_waits,
-            events_created=sum(lane.events for lane in issuer.lanes.values()),
-            events_recorded=sum(lane.position for lane in issuer.lanes.values()),
-            threads=sum(len(pool.threads) for pool in scheduler.pools),
-            callbacks_pending=max(0, scheduler.callbacks),
-            in_use_bytes=memory.in_use_bytes,
-            high_water_bytes=memory.high_water_bytes,
-            cache_hits=pusher.again + pusher.found,
-            cache_misses=catalogue.misses,
-            program_runs=programs.runs,
-            programs_prepared=programs.prepared,
-            programs_evicted=programs.kept.evicted,
-            programs_kept=len(programs.kept),
-        )
