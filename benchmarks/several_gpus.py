@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -52,7 +53,9 @@ def measured(name: str, settings: dict[str, int], gpus: int) -> dict[str, Any]:
             each.run()
         results[engine] = each.outputs()
     times: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+    paces = []
     for _ in range(REPEATS):
+        paces.append(pace_of(device))
         for engine, each in prepared.items():
             each.run()  # Of this engine's calls, none is the first of a turn: the recorded run begins like that, too.
             each.wait()
@@ -69,15 +72,19 @@ def measured(name: str, settings: dict[str, int], gpus: int) -> dict[str, Any]:
         replays[engine] = (time.perf_counter_ns() - begin) / REPLAYS / 1e3
     traces = {engine: recorder_of(device).record(each, partial(each.load, inputs)) for engine, each in prepared.items()}
     preview = {engine: simulated(program, engine, device) for engine in ENGINES}
+    paced = {engine: simulated(program, engine, device, statistics.median(paces)) for engine in ENGINES}
     rows = {}
     for engine in ENGINES:
-        predicted = ss.what_if(traces["sync"], engine=engine)
+        # Of the same turns as the others: a host may be twice as slow in another minute.
+        predicted = ss.what_if(traces["sync"], engine=engine, measured_us=statistics.median(times["sync"]) / 1e3)
         equal = [bool(np.array_equal(one, other)) for one, other in zip(results[engine], results["sync"], strict=True)]
         rows[engine] = {
             "measured_us": statistics.median(times[engine]) / 1e3,
             "least_us": min(times[engine]) / 1e3,
             "predicted_us": predicted.info.ledger["recorded_ns"] / 1e3,
+            "predicted_of_trace_alone_us": ss.what_if(traces["sync"], engine=engine).predicted_ns / 1e3,
             "simulated_us": preview[engine].info.ledger["recorded_ns"] / 1e3,
+            "simulated_at_pace_us": paced[engine].info.ledger["recorded_ns"] / 1e3,
             "replay_us": replays.get(engine),
             "equal_to_sync": all(equal),
             "exposed": {kind: exposed(trace) for kind, trace in (("measured", traces[engine]), ("simulated", preview[engine]))},
@@ -87,14 +94,43 @@ def measured(name: str, settings: dict[str, int], gpus: int) -> dict[str, Any]:
         "settings": settings,
         "gpus": gpus,
         "engines": rows,
+        "pace": statistics.median(paces),
+        "paces": paces,
         "device": device.info.name,
         "details": dict(device.info.details),
     }
 
 
-def simulated(program: Any, engine: str, device: Any) -> Any:
-    """Return the trace of an engine on the simulated host, with the cost model of this GPU; nothing is computed."""
+CALLS = ("launch_ns", "matmul_launch_ns", "convolution_launch_ns", "library_launch_ns", "event_record_ns", "stream_wait_ns")
+
+
+def pace_of(device: Any) -> float:
+    """Return how long the host takes to launch the reference kernel now, as a multiple of the cost model's time."""
+    from streamscope.devices.gates import reference_call
+
+    stream = device.stream("pace")
+    call = reference_call(device, stream)
+    taken = []
+    for _ in range(100):
+        begin = time.perf_counter_ns()
+        call()
+        taken.append(time.perf_counter_ns() - begin)
+    stream.synchronize()
+    return float(statistics.median(taken) / _model(device).launch_ns)
+
+
+def _model(device: Any) -> Any:
     from streamscope.devices.measured_models import model_of
+
+    return model_of(device.properties["name"].decode())
+
+
+def simulated(program: Any, engine: str, device: Any, pace: float = 1.0) -> Any:
+    """Return the trace of an engine on the simulated host, with the cost model of this GPU; nothing is computed.
+
+    ``pace`` is that of the host's calls, a multiple of the model's.
+    """
+    from streamscope.devices.link_model import LinkModel
     from streamscope.devices.simulated import SimulatedDevice
     from streamscope.engines.prepared import Prepared, planned
     from streamscope.measuring.simulation import without_data
@@ -102,7 +138,10 @@ def simulated(program: Any, engine: str, device: Any) -> Any:
     from streamscope.recording.device_log import DeviceLogRecorder, logged_run
     from streamscope.trace.trace import Trace
 
-    host = SimulatedDevice(model_of(device.properties["name"].decode()), gpus=program.gpus)
+    model, links = _model(device), LinkModel.load()
+    model = replace(model, **{name: pace * getattr(model, name) for name in CALLS})
+    links = replace(links, call_points=tuple((gpus, pace * call_ns) for gpus, call_ns in links.call_points))
+    host = SimulatedDevice(model, gpus=program.gpus, links=links)
     prepared = Prepared(without_data(planned(program, engine, host, None)), host)
     prepared.capture()
     spans, info = DeviceLogRecorder(host, host.log).spans(prepared, logged_run(prepared, host.log))

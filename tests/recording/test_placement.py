@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamscope.engines.plan import Issue, RecordEvent, WaitEvent
 from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.recording.placing import fitted_to_ends, place_in_graph
+from streamscope.recording.placing import fitted_to_ends, none_before, place_in_graph
 
 
 def issue(lane: int) -> Issue:
@@ -57,3 +57,12 @@ def test_durations_that_do_not_fit_between_the_ends_are_shortened_alike():
 def test_durations_that_fit_and_launches_of_one_lane_each_stay():
     assert fitted_to_ends([issue(0), issue(0)], {0: 8, 1: 9}, {0: 10, 1: 20}) == {0: 8, 1: 9}
     assert fitted_to_ends([issue(0), issue(1)], {0: 8, 1: 90}, {0: 10, 1: 20}) == {0: 8, 1: 90}
+
+
+def test_nothing_begins_before_its_graph_is_launched_and_the_first_collective_ends_when_it_did():
+    """A profiler launched the graph for 30 ns longer: GPU 0 (launches 0 to 2) began that much too early, GPU 1 (3 and 4) did not."""
+    times = {0: (-30.0, -10.0), 1: (-8.0, 5.0), 2: (5.0, 50.0), 3: (2.0, 22.0), 4: (24.0, 50.0)}
+    before = {0: [], 1: [0], 2: [1], 3: [], 4: [3]}
+    found = none_before(0.0, times, before, parts={2, 4})
+    assert found == {0: (0.0, 20.0), 1: (20.0, 33.0), 2: (33.0, 50.0), 3: (2.0, 22.0), 4: (24.0, 50.0)}
+    assert none_before(-30.0, times, before, parts={2, 4}) == times

@@ -51,7 +51,8 @@ class LinkModel:
         A graph over several GPUs, which begins and ends on one of them. Host: launching it. GPUs: its time beyond that of its nodes,
         if it waits for work before it on its stream. On idle GPUs, the launch takes as long and hides half of that.
     graph_gpu_ns, graph_part_ns : float
-        Host: by how much that launch takes longer for each GPU beyond the second, and for each GPU's part of a collective.
+        Host: by how much that launch takes longer for each GPU beyond the second, and for each GPU's part of a collective. The first
+        GPUs begin before that.
     kernel_speed, collective_speed : mapping of str to mapping of str to pairs (bytes, share)
         Speed of kernels beside all-reduces of so many bytes, and of the all-reduces beside the kernels, as shares of their speeds alone.
         By the priorities of their streams, and by kind of kernel: a matrix product or an element-wise one. Waiting for multiprocessors
@@ -186,7 +187,11 @@ class LinkModel:
 
     def graph_launch_ns(self, gpus: int, parts: int) -> float:
         """Return the host's time for launching a graph over so many GPUs beyond that on one, in ns; ``parts`` are those of collectives."""
-        return self.graph_call_ns + (gpus - 2) * self.graph_gpu_ns + parts * self.graph_part_ns if gpus > 1 else 0.0
+        return self.graph_call_ns + self.graph_tail_ns(gpus, parts) if gpus > 1 else 0.0
+
+    def graph_tail_ns(self, gpus: int, parts: int) -> float:
+        """Return how much of that is left when the first GPUs have their nodes."""
+        return max(0, gpus - 2) * self.graph_gpu_ns + parts * self.graph_part_ns
 
     def with_tables_of(self, other: LinkModel) -> LinkModel:
         """Return the model with another one's tables of collectives, too: of another number of GPUs on such a host."""

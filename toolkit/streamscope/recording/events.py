@@ -11,7 +11,7 @@ import numpy as np
 from streamscope.devices.protocol import Call, Device
 from streamscope.devices.reference import reference_kernel
 from streamscope.engines.binding import BoundStep, settled
-from streamscope.engines.plan import Issue, Replay, Step
+from streamscope.engines.plan import Issue, Replay, Step, dependencies
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 from streamscope.program.launch import LaunchKind
@@ -41,7 +41,7 @@ from streamscope.recording.passes import (
     run_ungated,
     steps_of,
 )
-from streamscope.recording.placing import Placed, back_to_back_ns, fitted_to_ends, place_in_graph
+from streamscope.recording.placing import Placed, back_to_back_ns, fitted_to_ends, none_before, place_in_graph
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
@@ -114,11 +114,13 @@ class EventRecorder:
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
             else:
-                placed += self.placed_in_graph(prepared, bound, index, end)
+                placed += self.placed_in_graph(prepared, bound, index, end, natural.host[index].start_ns)
         return placed
 
-    def placed_in_graph(self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float) -> list[Placed]:
-        """Return the launches of a replay that ended at ``end_ns``, by the host call ``correlation``."""
+    def placed_in_graph(
+        self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float, call_ns: float = -np.inf
+    ) -> list[Placed]:
+        """Return the launches of a replay that ended at ``end_ns``, by the host call ``correlation``, which began at ``call_ns``."""
         inner = [bound.step for bound in replay.inner]
         alone, pieces = self._launches(prepared, replay.inner, correlation)
         pieces = in_graph(pieces, replay.owners, correlation)
@@ -128,6 +130,8 @@ class EventRecorder:
                 index: self.seen.in_replay_ns.get(key_of(replay.inner[index], index, correlation), (0.0, 0.0)) for index, _ in launches
             }
             times = {index: (end_ns + start, end_ns + end) for index, (start, end) in seen_ns.items()}
+            parts = {index for index, step in launches if is_part(step)}
+            times = none_before(call_ns, times, dependencies(inner), parts) if parts else times
             return [Placed(step, correlation, times[i][0], times[i][1], Basis.PLACED, pieces[i]) for i, step in launches]
         try:
             before_end, begun = graph_ends_pass(prepared, replay, self.passes)

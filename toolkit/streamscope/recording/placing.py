@@ -81,6 +81,28 @@ def place_in_graph(steps: Sequence[Step], durations_ns: Mapping[int, float], end
     return {index: (pushed[index] + pulled[index]) / 2 for index in before}
 
 
+def none_before(
+    call_ns: float, times: Mapping[int, tuple[float, float]], before: Mapping[int, Collection[int]], parts: Collection[int]
+) -> dict[int, tuple[float, float]]:
+    """Return starts and ends of a graph's launches of which none begins before the call that launched the graph.
+
+    A profiler makes that call longer. Then the GPUs of a graph begin farther apart, and ``parts`` of the first collective wait longer for
+    each other than they do without it. So what would begin too early begins with the call, or behind what it depends on, and takes as
+    long; a part still ends when it did.
+    """
+    found: dict[int, tuple[float, float]] = {}
+    moved: set[int] = set()
+    for index, earlier in before.items():
+        start, end = times[index]
+        ready = max([call_ns, *(found[other][1] for other in moved.intersection(earlier))])
+        if ready > start:
+            moved.add(index)
+            end = max(end, ready) if index in parts else end + ready - start
+            start = ready
+        found[index] = (start, end)
+    return found
+
+
 def meeting(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return starts and ends of kernels one after the other, those that would overlap parted in the middle."""
     found = list(times)

@@ -268,7 +268,7 @@ class Subscription:
 @cache
 def _real_time() -> ctypes.c_void_p:
     """Return the address of a function without arguments that tells CLOCK_REALTIME in ns: CUPTI's own clock, in C++ `system_clock::now`."""
-    return ctypes.cast(ctypes.CDLL("libstdc++.so.6")._ZNSt6chrono3_V212system_clock3nowEv, ctypes.c_void_p)
+    return ctypes.cast(getattr(ctypes.CDLL("libstdc++.so.6"), "_ZNSt6chrono3_V212system_clock3nowEv"), ctypes.c_void_p)  # noqa: B009
 
 
 def is_query(name: str) -> bool:

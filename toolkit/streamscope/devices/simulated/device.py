@@ -364,7 +364,8 @@ class SimulatedDevice:
         if gpus < 2:
             return OverGpus()
         parts = sum(launch.collective is not None for launch in launches)
-        return OverGpus(self.links.graph_launch_ns(gpus, parts), self.links.graph_join_ns)
+        links = self.links
+        return OverGpus(links.graph_launch_ns(gpus, parts), links.graph_tail_ns(gpus, parts), links.graph_join_ns)
 
     def _capture(self, stream: Stream) -> Capture:
         own = self._core.own(SimulatedStream, stream)

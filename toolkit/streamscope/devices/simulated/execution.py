@@ -214,6 +214,8 @@ class RunningKernel:
     """It is a matrix product."""
     beside: Mapping[bool, float] | None = None
     """Of a collective: the speeds of kernels beside it, of matrix products (True) and of others."""
+    held_up: bool = False
+    """Some of its blocks wait for others: nothing else slows it beside collectives."""
     speed: float = 1.0
     """Of its speed alone."""
 
@@ -244,7 +246,8 @@ class Multiprocessors:
     ) -> RunningKernel:
         """Start a kernel now and return it; ``finished`` is called at its end."""
         self._progress()
-        kernel = RunningKernel(self, held, alone_ns + self._held_up_ns(held, alone_ns), finished, product, beside)
+        held_up_ns = self._held_up_ns(held, alone_ns)
+        kernel = RunningKernel(self, held, alone_ns + held_up_ns, finished, product, beside, held_up_ns > 0)
         self._running.append(kernel)
         self._rate()
         return kernel
@@ -252,14 +255,20 @@ class Multiprocessors:
     def _held_up_ns(self, held: Residency, alone_ns: float) -> float:
         """Return how long some blocks wait for multiprocessors that running kernels have and cannot share with them.
 
-        They begin when those end, or after blocks of their own, whichever is first.
+        They begin when those end, or after blocks of their own, whichever is first. A collective shares its multiprocessors with no block
+        that takes one whole: a kernel whose blocks would run all at once needs a second round beside it.
         """
-        others = [kernel for kernel in self._running if kernel.held.whole or (held.whole and kernel.held.half)]
+        at_once = held.whole and held.multiprocessors < self._model.multiprocessors
+        others = [
+            kernel
+            for kernel in self._running
+            if kernel.held.whole or (held.whole and kernel.held.half) or (at_once and kernel.beside is not None)
+        ]
         free = self._model.multiprocessors - sum(kernel.held.multiprocessors for kernel in others)
         room = free if held.whole else 2 * free
         if not ((held.whole or held.half) and others) or held.multiprocessors <= room:
             return 0.0
-        until_ns = max(kernel.remaining_ns / kernel.speed for kernel in others)
+        until_ns = max((kernel.remaining_ns / kernel.speed for kernel in others if kernel.beside is None), default=math.inf)
         rounds = math.ceil(held.multiprocessors / room) if room >= 1 else math.inf
         return max(0.0, min(until_ns, (rounds - 1) * alone_ns) - self._model.working_kernel_ns)
 
@@ -311,7 +320,7 @@ class Multiprocessors:
             held = kernel.held
             crowded = self._crowded_efficiency([*small, held]) if held.whole else beside if held.half else everyone
             kernel.speed = 1.0 if crowded is None else min(1.0, crowded / self._model.efficiency(held.load))
-            if collectives and kernel.beside is None:
+            if collectives and kernel.beside is None and not kernel.held_up:
                 kernel.speed = min(kernel.speed, *(each[kernel.product] for each in collectives))
 
     def _crowded_efficiency(self, held: Sequence[Residency]) -> float | None:
