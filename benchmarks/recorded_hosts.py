@@ -142,7 +142,8 @@ def engines(gpus: int) -> list[dict[str, Any]]:
         apart = clocks_apart_us(prepared, device) if engine == "async" else None
         stated = {key: value for key, value in trace.info.calibration.items() if "clock" in key}
         row: dict[str, Any] = {"workload": name, "settings": settings, "engine": engine, "apart_us": apart, "stated": stated}
-        rows.append(row | {"busy_us": busy_us(times_of(trace))})
+        first_us = min(start for _, start, _ in times_of(trace)) / 1e3
+        rows.append(row | {"busy_us": busy_us(times_of(trace)), "first_us": first_us})
     for row, (*_, prepared, reload, _) in zip(rows, made, strict=True):
         row["profiler_busy_us"] = median_of(by_profiler(prepared, reload))
         row["off"] = {gpu: row["busy_us"][gpu] / theirs - 1 for gpu, theirs in row["profiler_busy_us"].items() if theirs}
