@@ -14,7 +14,7 @@ import numpy as np
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.cuda.streams import CudaStream
-from streamscope.engines.binding import settled
+from streamscope.engines.binding import capturing, settled
 from streamscope.kernels.elementwise.specialization import bind
 from streamscope.kernels.library.libraries import libraries
 from streamscope.kernels.source import KernelSource
@@ -107,16 +107,11 @@ class Probes:
 
     def graph(self, call: Call, nodes: int) -> tuple[Any, float]:
         """Capture a chain of calls; return the graph and the time that instantiating it took, in ns."""
-        self.device.begin_capture(self.stream)
-        try:
+        with capturing(cast("Device", self.device), cast("Stream", self.stream)) as graphs:
             for _ in range(nodes):
                 call()
-        except BaseException:
-            self.device.abandon_capture(self.stream)
-            raise
-        start = time.perf_counter_ns()
-        graph = self.device.end_capture(self.stream)
-        return graph, float(time.perf_counter_ns() - start)
+            start = time.perf_counter_ns()
+        return graphs[0], float(time.perf_counter_ns() - start)
 
     def queue_depth(self) -> int:
         """Return how many launches a held stream takes before the host blocks; a timer opens the gate when it does."""

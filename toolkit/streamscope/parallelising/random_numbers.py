@@ -102,7 +102,7 @@ def _as_signed(word: int) -> int:
 def _words(regions: Iterable[AddressRange]) -> Iterable[tuple[int, int]]:
     """Yield address and value of each word of memory that is no longer than a line."""
     for start, end in regions:
-        if end - start <= LINE:
+        if WORD <= end - start <= LINE:
             values = bytes_at(start, start + (end - start) // WORD * WORD).view(np.uint64).get()
             yield from ((start + WORD * number, int(value)) for number, value in enumerate(values))
 

@@ -133,11 +133,7 @@ def _memset(handle: Any) -> NodeLaunch:
 
     def bind(stream: int) -> Call:
         queue = cuda.CUstream(stream)
-
-        def call() -> None:
-            checked(fill(p.dst, pitch, p.value, p.width, p.height, queue))
-
-        return call
+        return lambda: checked(fill(p.dst, pitch, p.value, p.width, p.height, queue))
 
     return NodeLaunch(LaunchKind.KERNEL, bind)
 
@@ -150,10 +146,6 @@ def _memcpy(handle: Any) -> NodeLaunch:
 
     def bind(stream: int) -> Call:
         queue = cuda.CUstream(stream)
-
-        def call() -> None:
-            checked(cuda.cuMemcpy3DAsync(p, queue))
-
-        return call
+        return lambda: checked(cuda.cuMemcpy3DAsync(p, queue))
 
     return NodeLaunch(kind, bind)

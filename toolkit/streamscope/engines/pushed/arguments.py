@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter
 from numbers import Real
 from threading import TIMEOUT_MAX
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamscope.arguments import shown
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES
@@ -19,6 +19,17 @@ from streamscope.signatures import signature_of
 from streamscope.words import a_kind, counted
 
 _ENGINE_VARIABLE = "STREAMSCOPE_ENGINE"
+
+
+class Asked(NamedTuple):
+    """A push as its caller wrote it."""
+
+    function: Callable[..., Any]
+    reads: tuple[PushedVariable, ...]
+    writes: tuple[PushedVariable, ...]
+    priority: int
+    name: str | None
+    attributes: Mapping[str, Any]
 
 
 def chosen_engine(name: object) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.arrays import Array
+from streamscope.engines.pushed.arguments import Asked
 from streamscope.engines.pushed.host_operations import HostFunction
 from streamscope.engines.pushed.variable import FIRST, Handle, PushedVariable, VariableState
 from streamscope.errors import ProgramError
@@ -119,7 +120,7 @@ class Contents:
         else:
             staging = self._staging(state)
             self._fill(self._pusher.state_of(staging), array)
-            self._pusher.push(None, to_device, (staging,), (variable,), 0, title, {})
+            self._pusher.push(Asked(to_device, (staging,), (variable,), 0, title, {}))
             self._pusher.flush()  # Where nothing else waits, the staging memory goes back now, behind the copy.
 
     def read(self, variable: PushedVariable, limit: TimeLimit | None) -> Array:
@@ -130,7 +131,7 @@ class Contents:
         if state.place is MemoryPlace.HOST:
             return self._read_host(state, title, limit)
         staging = self._staging(state)
-        self._pusher.push(None, to_host, (variable,), (staging,), 0, title, {})
+        self._pusher.push(Asked(to_host, (variable,), (staging,), 0, title, {}))
         self._pusher.flush()
         copied = self._pusher.state_of(staging)
         # No lock is held while the host waits: others go on pushing.

@@ -17,6 +17,7 @@ from streamscope.devices.protocol import Device
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import USUAL_STREAMS, checked_streams
 from streamscope.engines.pushed.arguments import (
+    Asked,
     checked_count,
     checked_gpu,
     checked_name,
@@ -289,7 +290,7 @@ class Engine:
         except (AttributeError, TypeError):
             key = None  # Something is wrong with the arguments; the slower way says what.
         if key is None or not self._pusher.push_again(key, reads, writes, priority):
-            self._pusher.push(key, function, reads, writes, priority, name, attributes)
+            self._pusher.push(Asked(function, reads, writes, priority, name, attributes), key)
 
     def push_async(
         self,
@@ -335,7 +336,7 @@ class Engine:
         array([0., 2., 4.])
         """
         self._enter()
-        self._pusher.push_async(function, listed("reads", reads), listed("writes", writes), priority, name, attributes)
+        self._pusher.push_async(Asked(function, listed("reads", reads), listed("writes", writes), priority, name, attributes))
 
     def write(self, variable: PushedVariable, values: Any) -> None:
         """Replace a variable's values, in the order of the pushes; return when the values are copied away, not when they are there.

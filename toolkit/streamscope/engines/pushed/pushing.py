@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
 from types import CodeType, FrameType
-from typing import Any
 
-from streamscope.engines.pushed.arguments import check_complete, checked_function
+from streamscope.engines.pushed.arguments import Asked, check_complete, checked_function
 from streamscope.engines.pushed.catalogue import Application, Catalogue, Key, RecentlyUsed, TracingError, combined
 from streamscope.engines.pushed.contents import Lifetimes
 from streamscope.engines.pushed.faults import Fault
@@ -101,21 +100,12 @@ class Pusher:
         self._push_known(application, line, priority, (reads, writes))
         return True
 
-    def push(
-        self,
-        key: Key | None,
-        function: Callable[..., Any],
-        reads: tuple[PushedVariable, ...],
-        writes: tuple[PushedVariable, ...],
-        priority: int,
-        name: str | None,
-        attributes: Mapping[str, Any],
-    ) -> None:
+    def push(self, asked: Asked, key: Key | None = None) -> None:
         """Push an operation; see `Engine.push`."""
-        arguments, targets, title = self._checked(function, reads, writes, priority, name, attributes)
-        where = user_line()
+        arguments, targets, title = self._checked(asked)
+        where, function, attributes = user_line(), asked.function, asked.attributes
         if not is_operator(function) and all(state.place is MemoryPlace.HOST for state in (*arguments, *targets)):
-            self.push_host(HostFunction(title, where, function, arguments, targets, attributes), priority)
+            self.push_host(HostFunction(title, where, function, arguments, targets, attributes), asked.priority)
             return
         for attribute, value in attributes.items():
             if isinstance(value, PushedVariable):
@@ -127,27 +117,19 @@ class Pusher:
             self._fail_in_turn(title, where, arguments, targets, error)
             return
         if template.host_call is not None:
-            self.push_host(_host_function(title, where, template, arguments, targets), priority)
+            self.push_host(_host_function(title, where, template, arguments, targets), asked.priority)
             return
-        application = self._application(key, title, template, arguments, targets, priority)
-        self._push_known(application, where, priority, (reads, writes))
+        application = self._application(key, title, template, arguments, targets, asked.priority)
+        self._push_known(application, where, asked.priority, (asked.reads, asked.writes))
 
-    def push_async(
-        self,
-        function: Callable[..., Any],
-        reads: tuple[PushedVariable, ...],
-        writes: tuple[PushedVariable, ...],
-        priority: int,
-        name: str | None,
-        attributes: Mapping[str, Any],
-    ) -> None:
+    def push_async(self, asked: Asked) -> None:
         """Push an asynchronous host function; see `Engine.push_async`."""
-        arguments, targets, title = self._checked(function, reads, writes, priority, name, attributes)
+        arguments, targets, title = self._checked(asked)
         elsewhere = [state.name for state in (*arguments, *targets) if state.place is not MemoryPlace.HOST]
-        if is_operator(function) or elsewhere:
+        if is_operator(asked.function) or elsewhere:
             what = f"{title} got {elsewhere[0]!r}, which lies in device memory" if elsewhere else f"{title} is an operator"
             raise ProgramError(f"push_async takes functions over host variables, and {what}", hint="copy it first with ss.ops.to_host")
-        self.push_host(AsyncHostFunction(title, user_line(), function, arguments, targets, attributes), priority)
+        self.push_host(AsyncHostFunction(title, user_line(), asked.function, arguments, targets, asked.attributes), asked.priority)
 
     def push_host(self, function: HostFunction, priority: int = 0) -> Latch:
         """Push a host operation and return the flag that is set when it has ended."""
@@ -234,19 +216,11 @@ class Pusher:
         if self.foreign:
             raise left_behind("the engine")
 
-    def _checked(
-        self,
-        function: Callable[..., Any],
-        reads: tuple[PushedVariable, ...],
-        writes: tuple[PushedVariable, ...],
-        priority: int,
-        name: str | None,
-        attributes: Mapping[str, Any],
-    ) -> tuple[_States, _States, str]:
+    def _checked(self, asked: Asked) -> tuple[_States, _States, str]:
         """Return the variables that an operation reads, those that it writes, each once, and its name."""
         self.check_open()
-        arguments, targets = self._states("reads", reads), tuple(dict.fromkeys(self._states("writes", writes)))
-        title = checked_function(function, name, attributes, priority)
+        arguments, targets = self._states("reads", asked.reads), tuple(dict.fromkeys(self._states("writes", asked.writes)))
+        title = checked_function(asked.function, asked.name, asked.attributes, asked.priority)
         for state in arguments:
             if not state.written:
                 raise ProgramError(f"{title} reads {state.name!r}, which nothing has written", hint="write it first, or make it of values")
