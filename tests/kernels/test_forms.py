@@ -196,14 +196,14 @@ def form(shape, *strides, itemsizes=(4, 4, 4), **options):
 )
 def test_the_form_chosen(chosen, width, lead, accesses, rows):
     letters = {Access.LINEAR: "L", Access.ROW: "W", Access.REPEATED: "R", Access.STRIDED: "S"}
-    assert (chosen.form.width, chosen.lead, chosen.form.rows) == (width, lead, rows)
-    assert "".join(letters[access] for access in chosen.form.accesses) == accesses
+    assert (chosen[0].width, chosen[1], chosen[0].rows) == (width, lead, rows)
+    assert "".join(letters[access] for access in chosen[0].accesses) == accesses
 
 
 def test_two_vectors_in_flight_only_where_no_operand_streams():
     def items(first, second, result):
         steps = [broadcast_strides(shape, row_major(shape), result) for shape in (first, second)]
-        return form(result, *steps).form.items
+        return form(result, *steps)[0].items
 
     assert items((4096, 1), (1, 4096), (4096, 4096)) == 2
     assert items((4096, 4096), (1, 4096), (4096, 4096)) == 1

@@ -65,19 +65,14 @@ class Form:
         return -(-(size + lead) // (THREADS * self.width * self.items)) if size else 0
 
 
-@dataclass(frozen=True)
-class AlignedForm:
-    """A form that fits some arrays, with how they are aligned."""
-
-    form: Form
-    lead: int
-    """Elements by which the arrays begin behind a vector boundary, all alike; the first vector is masked by so many."""
-
-
 def choose_form(
     layout: StridedLayout, itemsizes: Sequence[int], addresses: Sequence[int] | None = None, variant: Variant = DEFAULT
-) -> AlignedForm:
-    """Return the widest form that a layout and the arrays' addresses allow: of fresh allocations by default; the result comes last."""
+) -> tuple[Form, int]:
+    """Return the widest form that a layout and the arrays' addresses allow, and how they are aligned: the result comes last.
+
+    Arrays begin so many elements behind a vector boundary, all alike, and the first vector is masked by as many. By default, the addresses
+    are those of fresh allocations.
+    """
     where = addresses or [0] * len(itemsizes)
     accesses = [_access(layout, steps) for steps in layout.strides]
     vectors = [array for array, access in enumerate(accesses) if access in (Access.LINEAR, Access.ROW)]
@@ -92,8 +87,7 @@ def choose_form(
         accesses = [access if access is Access.LINEAR else Access.STRIDED for access in accesses]
     wide = layout.size >= INDEX32_LIMIT
     masked = lead > 0 or layout.size % width > 0
-    form = Form(width, variant.items or _default_items(layout.size, accesses), layout.rank, tuple(accesses), rows, wide, masked)
-    return AlignedForm(form, lead)
+    return Form(width, variant.items or _default_items(layout.size, accesses), layout.rank, tuple(accesses), rows, wide, masked), lead
 
 
 def _default_items(size: int, accesses: Sequence[Access]) -> int:

@@ -57,11 +57,10 @@ def specialized(
     target, size = shapes[-1], math.prod(shapes[-1])
     walked = [broadcast_strides(shape, steps, target) for shape, steps in zip(shapes, strides, strict=True)]
     layout = compact(target, walked) if size else StridedLayout((1,), ((1,),) * len(shapes))
-    choice = choose_form(layout, [np.dtype(dtype).itemsize for dtype in signature.dtypes], addresses, variant)
-    placed = placed_arrays(signature, choice.form)
+    form, lead = choose_form(layout, [np.dtype(dtype).itemsize for dtype in signature.dtypes], addresses, variant)
+    placed = placed_arrays(signature, form)
     numbers = tuple(layout_numbers(layout, placed)) if placed else ()
-    lead = choice.lead if choice.form.masked else None
-    return Specialized(signature, choice.form, choice.form.blocks(size, choice.lead), size, lead, numbers)
+    return Specialized(signature, form, form.blocks(size, lead), size, lead if form.masked else None, numbers)
 
 
 @lru_cache(maxsize=4096)
