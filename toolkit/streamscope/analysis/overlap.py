@@ -202,18 +202,16 @@ def concurrency(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)
 
 def busy_on_lanes(spans: SpanTable, kinds: Iterable[SpanKind]) -> Intervals:
     """Return when each lane is busy with some kinds, one lane after the other: intervals of one lane are disjoint."""
-    busy = [union(spans.start_ns[rows], spans.end_ns[rows]) for _, rows in _rows_by_lane(spans, np.flatnonzero(spans.is_kind(kinds)))]
+    busy = [union(spans.start_ns[rows], spans.end_ns[rows]) for _, rows in _rows_by(spans.lane, np.flatnonzero(spans.is_kind(kinds)))]
     none = np.zeros(0, np.int64)
     return Intervals(np.concatenate([none, *(one.start_ns for one in busy)]), np.concatenate([none, *(one.end_ns for one in busy)]))
 
 
-def _rows_by_lane(spans: SpanTable, rows: IntArray) -> list[tuple[int, IntArray]]:
-    """Return the lanes that some rows lie on, in their order, each with its rows as they were ordered."""
-    return _rows_by(spans.lane, rows)
-
-
 def rows_by_stream(spans: SpanTable, rows: IntArray) -> list[tuple[int, IntArray]]:
-    """Return the first lanes of the streams of some rows, as `_rows_by_lane`: a stream whose work overlaps has several lanes."""
+    """Return the first lanes of the streams of some rows, each with its rows as they were ordered.
+
+    A stream whose work overlaps has several lanes.
+    """
     return _rows_by(spans.stream_lanes[spans.lane], rows)
 
 

@@ -23,6 +23,7 @@ from streamscope.engine_entry import DEFAULT_ENGINE, GRAPH, engine_with
 from streamscope.engines import engine_names
 from streamscope.engines.plan import Estimate, Plan, checked_streams, plan_for
 from streamscope.errors import EngineError, ProgramError
+from streamscope.measuring.case import of_outputs
 from streamscope.measuring.plain_call import Answer, PlainFunction, same
 from streamscope.program.foreign import ForeignProgram
 from streamscope.program.operation import Program
@@ -343,8 +344,7 @@ def _function_findings(function: ProgramFunction, inputs: Sequence[Any], attribu
         return [], _not_compared(found)
     known = known_part(program)
     results = run_reference(known, inputs)
-    expected, allowed = (dict(zip(known.outputs, arrays, strict=True)) for arrays in (results, allowed_errors(known, inputs, results)))
-    right, most = [*map(expected.get, program.outputs)], [*map(allowed.get, program.outputs)]
+    right, most = (of_outputs(program, known, arrays) for arrays in (results, allowed_errors(known, inputs, results)))
     answer = plain.judged(found, program, right, most)
     if answer.why_not:
         return [], _not_compared(answer)

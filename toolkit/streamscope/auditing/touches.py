@@ -14,7 +14,7 @@ from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
 from streamscope.engines.happens_before import Work
 from streamscope.program.launch import HostCall, as_arrays
 from streamscope.program.operation import Operation, Program
-from streamscope.program.reference import collective_results
+from streamscope.program.reference import collective_results, misfit
 from streamscope.program.variable import ArraySpec
 from streamscope.progress import Progress
 from streamscope.words import counted, listed
@@ -94,7 +94,7 @@ def _run(work: Work, memory: dict[int, Array], specs: Sequence[ArraySpec]) -> tu
         except Exception as second:  # noqa: BLE001 — as above
             return None, f"raised {type(second).__name__}: {second}", culprits
         touched |= culprits
-    problem = _misfit(results, specs)
+    problem = misfit(results, specs)
     return None if problem else results, problem, touched & read_only
 
 
@@ -122,16 +122,6 @@ def _refuses(work: Work, memory: dict[int, Array], variable: int) -> bool:
     except Exception as error:  # noqa: BLE001 — as above
         return "read-only" in str(error)
     return False
-
-
-def _misfit(results: Sequence[Array], specs: Sequence[ArraySpec]) -> str:
-    """Return why results do not fit the variables that work writes; empty if they do."""
-    if len(results) != len(specs):
-        return f"returned {counted(len(results), 'array')} for {counted(len(specs), 'variable')}"
-    for result, spec in zip(results, specs, strict=True):
-        if result.shape != spec.shape or not np.can_cast(result.dtype, spec.dtype, "same_kind"):
-            return f"returned {result.dtype.name}[{', '.join(map(str, result.shape))}] for a variable that is {spec}"
-    return ""
 
 
 def _seen(program: Program, operation: Operation, work: Work, problem: str, touched: set[int]) -> Iterator[Finding]:

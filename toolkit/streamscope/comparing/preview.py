@@ -13,11 +13,10 @@ from streamscope.devices.link_model import LinkModel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import checked_streams
-from streamscope.engines.prepared import Prepared, planned
-from streamscope.measuring.simulation import without_data
+from streamscope.engines.prepared import planned
+from streamscope.measuring.simulation import logged_without_data
 from streamscope.program.operation import Program
 from streamscope.recording.communication import communication_of
-from streamscope.recording.device_log import DeviceLogRecorder, logged_run
 from streamscope.recording.origins import origins_of_program, with_waits
 from streamscope.trace.origins import Origins
 from streamscope.trace.trace import Trace
@@ -67,11 +66,7 @@ def linked(speed: float) -> LinkModel:
 
 def _run(program: Program, engine: str, streams: int | None, device: SimulatedDevice, origins: Origins) -> Run:
     plan = planned(program, engine, device, streams)
-    prepared = Prepared(without_data(plan), device, compute_streams=streams)
-    prepared.capture()
-    # Without data, the prepared program does not know the shapes.
-    recorder = DeviceLogRecorder(device, device.log)
-    spans, info = recorder.spans(prepared, logged_run(prepared, device.log))
+    spans, info = logged_without_data(plan, device, streams)
     collectives, peers = communication_of(program, spans)
     trace = Trace(spans, info, with_waits(origins, plan), collectives=collectives, peers=peers)
     return Run(engine, np.asarray([trace.info.ledger["recorded_ns"]]), float("nan"), float("nan"), trace)

@@ -171,8 +171,7 @@ class Case:
         if again:
             said.begin("tolerances", again)
         limits = allowed_errors(known, self.inputs, results, lambda operation: said.part(operation.name))
-        by_variable = (dict(zip(known.outputs, arrays, strict=True)) for arrays in (results, limits))
-        expected, allowed = ([*map(arrays.get, self.plain.outputs)] for arrays in by_variable)
+        expected, allowed = (of_outputs(self.plain, known, arrays) for arrays in (results, limits))
         answer = None
         if self.function is not None:
             said.begin("plain function")
@@ -270,6 +269,12 @@ class Case:
         prepared.run()
         prepared.wait()
         return self.captured.outputs()
+
+
+def of_outputs(program: Program, known: Program, arrays: Sequence[Array]) -> list[Array | None]:
+    """Return an array for each output of a program: None for those that its `known_part`, which the arrays are of, does not have."""
+    by_variable = dict(zip(known.outputs, arrays, strict=True))
+    return [by_variable.get(variable) for variable in program.outputs]
 
 
 def run_ns(prepared: Prepared) -> tuple[int, int]:

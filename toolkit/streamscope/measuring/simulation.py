@@ -11,6 +11,9 @@ from streamscope.engines.plan import CallHost, Issue, Plan, Replay, Step
 from streamscope.engines.prepared import Prepared
 from streamscope.measuring.case import run_ns
 from streamscope.program.launch import Launch
+from streamscope.recording.device_log import DeviceLogRecorder, logged_run
+from streamscope.trace.info import TraceInfo
+from streamscope.trace.spans import SpanTable
 
 LEAST_NS = 0.01
 """Nothing is simulated as shorter than this."""
@@ -53,6 +56,13 @@ def simulated_ns(plan: Plan, duration_ns: Callable[[Launch], float], model: Cost
     prepared = Prepared(plan, device)
     prepared.capture()
     return run_ns(prepared)
+
+
+def logged_without_data(plan: Plan, device: SimulatedDevice, streams: int | None) -> tuple[SpanTable, TraceInfo]:
+    """Run a plan once on a simulated device, without computing anything, and return the spans of its log."""
+    prepared = Prepared(without_data(plan), device, compute_streams=streams)
+    prepared.capture()
+    return DeviceLogRecorder(device, device.log).spans(prepared, logged_run(prepared, device.log))
 
 
 def _nothing(arrays: object) -> tuple[()]:

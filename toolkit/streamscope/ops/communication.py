@@ -190,9 +190,11 @@ def _members(name: str, variables: object, op: str | None = None) -> tuple[list[
     return list(variables), gpus
 
 
-def _applied(operator: Operator, variables: Sequence[Symbol], gpus: tuple[int, ...], out: object, **attributes: Any) -> list[Symbol]:
-    attributes = {"gpus": gpus, "result_gpus": gpus, **attributes}
-    return list(current_tracer(operator.name).apply(operator, variables, attributes, out))
+def _applied(
+    operator: Operator, members: Sequence[Symbol], gpus: tuple[int, ...], out: Sequence[object] | None, priority: object, **others: Any
+) -> list[Symbol]:
+    attributes = {"gpus": gpus, "result_gpus": gpus, "priority": _whole(operator.name, "priority", priority), **others}
+    return list(current_tracer(operator.name).apply(operator, members, attributes, None if out is None else list(out)))
 
 
 @of_list
@@ -229,14 +231,13 @@ def all_reduce(
     (array([11., 22.]), array([11., 22.]))
     """
     members, gpus = _members("all_reduce", variables, op)
-    given = {"op": op, "priority": _whole("all_reduce", "priority", priority)}
     if bucket is None:
-        return _applied(_all_reduce, members, gpus, None if out is None else list(out), **given)
+        return _applied(_all_reduce, members, gpus, out, priority, op=op)
     require(out is None, "all_reduce", "bucket= and out= were both given", "leave one of them out")
     step = max(1, _whole("all_reduce", "bucket", bucket, least=1) // members[0].dtype.itemsize)
     if step >= members[0].size:
-        return _applied(_all_reduce, members, gpus, None, **given)
-    return _in_slices(members, gpus, step, given)
+        return _applied(_all_reduce, members, gpus, None, priority, op=op)
+    return _in_slices(members, gpus, step, {"op": op, "priority": _whole("all_reduce", "priority", priority)})
 
 
 def _in_slices(members: Sequence[Symbol], gpus: tuple[int, ...], step: int, given: dict[str, Any]) -> list[Symbol]:
@@ -271,7 +272,7 @@ def all_gather(variables: Sequence[object], *, priority: int = 0, out: Sequence[
     [1. 2.]
     """
     members, gpus = _members("all_gather", variables)
-    return _applied(_all_gather, members, gpus, None if out is None else list(out), priority=_whole("all_gather", "priority", priority))
+    return _applied(_all_gather, members, gpus, out, priority)
 
 
 @of_list
@@ -298,8 +299,7 @@ def reduce_scatter(
     (array([11.]), array([22.]))
     """
     members, gpus = _members("reduce_scatter", variables, op)
-    priority = _whole("reduce_scatter", "priority", priority)
-    return _applied(_reduce_scatter, members, gpus, None if out is None else list(out), op=op, priority=priority)
+    return _applied(_reduce_scatter, members, gpus, out, priority, op=op)
 
 
 @of_list
@@ -322,7 +322,7 @@ def all_to_all(variables: Sequence[object], *, priority: int = 0, out: Sequence[
     (array([1., 3.]), array([2., 4.]))
     """
     members, gpus = _members("all_to_all", variables)
-    return _applied(_all_to_all, members, gpus, None if out is None else list(out), priority=_whole("all_to_all", "priority", priority))
+    return _applied(_all_to_all, members, gpus, out, priority)
 
 
 @applies_operators
@@ -357,8 +357,7 @@ def broadcast(x: object, gpus: Sequence[int], *, priority: int = 0, out: Sequenc
         f"{source.name!r} lies on GPU {source.gpu}, which is not in gpus={shown(gpus)}",
         f"name GPU {source.gpu} in gpus=, too, or copy it to one of them first: ss.ops.to_gpu",
     )
-    priority = _whole("broadcast", "priority", priority)
-    return _applied(_broadcast, [source], given, None if out is None else list(out), root=given.index(source.gpu), priority=priority)
+    return _applied(_broadcast, [source], given, out, priority, root=given.index(source.gpu))
 
 
 @applies_operators

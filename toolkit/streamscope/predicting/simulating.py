@@ -22,8 +22,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, GRAPH
 from streamscope.engines.issuing import repeating_steps
 from streamscope.engines.plan import Plan, lanes_in_use, own_branches, plan_for
-from streamscope.engines.prepared import Prepared
-from streamscope.measuring.simulation import LEAST_NS, without_data
+from streamscope.measuring.simulation import LEAST_NS, logged_without_data
 from streamscope.predicting.calls import Host
 from streamscope.predicting.issued import as_issued, last_wait_ns
 from streamscope.predicting.tasks import Task, is_foreign
@@ -32,7 +31,6 @@ from streamscope.program.launch import Cost, HostCall, Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.recording.communication import communication_of
-from streamscope.recording.device_log import DeviceLogRecorder, logged_run
 from streamscope.recording.origins import origins_of
 from streamscope.trace.joins import call_rows, correlated
 from streamscope.trace.origins import Origins, Trait
@@ -160,9 +158,7 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
         return max(0.0, prices.task(launch).gap_ns - usual_ns), 1.0
 
     device = SimulatedDevice(host.model, prices=prices, delays=waits, gpus=program.gpus, links=host.links)
-    prepared = Prepared(without_data(plan), device, compute_streams=streams)
-    prepared.capture()
-    recorded, info = DeviceLogRecorder(device, device.log).spans(prepared, logged_run(prepared, device.log))
+    recorded, info = logged_without_data(plan, device, streams)
     if kept:
         rows = np.flatnonzero(recorded.is_kind(DEVICE_KINDS))
         of_rows = zip(recorded.operation[rows].tolist(), recorded.part[rows].tolist(), strict=True)

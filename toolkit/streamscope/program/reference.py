@@ -105,20 +105,23 @@ def _what(operation: Operation) -> str:
     return f"{'host function' if isinstance(operation.work, HostCall) else 'the NumPy reference of'} {operation}"
 
 
+def misfit(results: Sequence[Array], specs: Sequence[ArraySpec]) -> str:
+    """Return why results do not fit the variables that work writes; empty if they do."""
+    if len(results) != len(specs):
+        return f"returned {counted(len(results), 'array')} for {counted(len(specs), 'variable')}"
+    for array, spec in zip(results, specs, strict=True):
+        if array.shape != spec.shape or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
+            return f"returned {array.dtype.name}{list(array.shape)} for a variable that is {spec}"
+    return ""
+
+
 def _fitting(operation: Operation, specs: Sequence[ArraySpec], results: Sequence[Array]) -> list[Array]:
     """Return an operation's results in the dtypes of its outputs.
 
     It is copied: it may be a view of an argument, or memory of the user's function, which writes to it when it is called again.
     """
-    if len(results) != len(specs):
-        raise ProgramError(
-            f"{operation} returned {counted(len(results), 'array')} for {counted(len(specs), 'variable')}", hint=RESULTS_HINT
-        )
-    for array, spec in zip(results, specs, strict=True):
-        if array.shape != spec.shape or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
-            raise ProgramError(
-                f"{operation} returned {array.dtype.name}{list(array.shape)} for a variable that is {spec}", hint=RESULTS_HINT
-            )
+    if problem := misfit(results, specs):
+        raise ProgramError(f"{operation} {problem}", hint=RESULTS_HINT)
     return [array.astype(spec.dtype) for array, spec in zip(results, specs, strict=True)]
 
 
