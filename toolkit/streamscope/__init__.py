@@ -46,6 +46,6 @@ __getattr__, __dir__ = public_names(__name__, "load_ipython_extension")
 
 def load_ipython_extension(shell: "InteractiveShell") -> None:
     """Add the ``%%streamscope`` cell magic: ``%load_ext streamscope``."""
-    from streamscope.results.widgets import register_magics
+    from streamscope.results import widgets
 
-    register_magics(shell)
+    widgets.load("magics:register")(shell)

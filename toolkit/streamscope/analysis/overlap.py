@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.analysis.gpus import of_busiest, of_one_gpu
 from streamscope.analysis.intervals import Intervals, Steps, count_steps, intersection_ns, union
@@ -293,15 +292,12 @@ def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNE
     (StreamPair(first='main', second='aux', overlap_ns=10, fraction=0.5),)
     """
     lanes = rows_by_stream(spans, np.flatnonzero(spans.is_kind(kinds)))
-    names, gpus = [spans.lanes[lane] for lane, _ in lanes], [spans.gpus[lane] for lane, _ in lanes]
-    busy = [union(spans.start_ns[rows], spans.end_ns[rows]) for _, rows in lanes]
-    common_ns, busy_ns = _common_ns(busy).astype(np.int64), [one.length_ns for one in busy]
+    busy = [(lane, union(spans.start_ns[rows], spans.end_ns[rows])) for lane, rows in lanes]
     pairs = []
-    for first, second in combinations(range(len(names)), 2):
-        if gpus[first] != gpus[second]:
-            continue
-        both_ns, shorter_ns = int(common_ns[first, second]), min(busy_ns[first], busy_ns[second])
-        pairs.append(StreamPair(names[first], names[second], both_ns, both_ns / shorter_ns if shorter_ns else 0.0))
+    for (first, ours), (second, theirs) in combinations(busy, 2):
+        if spans.gpus[first] == spans.gpus[second]:
+            both_ns, shorter_ns = intersection_ns(ours, theirs), min(ours.length_ns, theirs.length_ns)
+            pairs.append(StreamPair(spans.lanes[first], spans.lanes[second], both_ns, both_ns / shorter_ns if shorter_ns else 0.0))
     return tuple(pairs)
 
 
@@ -329,30 +325,6 @@ def kernel_time_ns(spans: SpanTable) -> int:
     70
     """
     return int(spans.duration_ns[spans.kind == SpanKind.KERNEL].sum())
-
-
-def _common_ns(sets: list[Intervals]) -> npt.NDArray[np.float64]:
-    """Return how long each pair of sets has in common, in ns, up to 2**53: a matrix, found in one pass over time."""
-    found = np.zeros((len(sets), len(sets)))
-    starts, ends = ([np.zeros(0, np.int64), *(getattr(one, edge) for one in sets)] for edge in ("start_ns", "end_ns"))
-    running = count_steps(np.concatenate(starts), np.concatenate(ends))
-    shared = np.flatnonzero(running.value > 1)
-    at_a_time = max(1, _ENTRIES_AT_A_TIME // max(1, len(sets)))
-    for first in range(0, len(shared), at_a_time):
-        rows = shared[first : first + at_a_time]
-        start_ns = running.time_ns[rows]
-        there = np.stack([_inside(one, start_ns) for one in sets]).astype(np.float64)
-        found += (there * (running.time_ns[rows + 1] - start_ns)) @ there.T
-    return found
-
-
-_ENTRIES_AT_A_TIME = 1 << 22
-
-
-def _inside(one: Intervals, time_ns: IntArray) -> npt.NDArray[np.bool_]:
-    """Tell of each time whether it lies in a set."""
-    row = np.searchsorted(one.start_ns, time_ns, side="right") - 1
-    return (row >= 0) & (time_ns < np.append(one.end_ns, 0)[row])
 
 
 def busy_error_ns(trace: Trace) -> float | None:

@@ -338,4 +338,5 @@ def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:
 
 
 def _bundle() -> str:
-    return f"{len(widgets.bundle_source().encode()) / 1000:.0f} kB of JavaScript"
+    source: str = widgets.load("payload:bundle_source")()
+    return f"{len(source.encode()) / 1000:.0f} kB of JavaScript"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from streamscope import options
 from streamscope.cli.parameters import WORKLOAD, WRONG_GPUS, WRONG_SETTING, AsJson, Settings, WrongUsageError, built, out, shared
+from streamscope.cli.tables import show
 from streamscope.cli.terminal import complain, notes, output, print_sentences
 from streamscope.options import gpus_of, setting_values
 
@@ -79,10 +79,7 @@ def compare(
         )
 
     comparison = run() if folder is None else _written(folder, run)
-    if as_json:
-        typer.echo(json.dumps(comparison.to_dict(), allow_nan=False))
-    else:
-        _print(output(), comparison)
+    show(comparison, _print, as_json=as_json)
     if folder is not None:
         (notes() if as_json else output()).print(_where(folder), soft_wrap=True)
     return _judge(comparison)

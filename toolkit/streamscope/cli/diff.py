@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamscope.cli.parameters import AsJson, given_path
-from streamscope.cli.tables import named_table, print_table, print_warnings, table
-from streamscope.cli.terminal import output, print_sentences
+from streamscope.cli.tables import named_table, print_table, print_warnings, show, table
+from streamscope.cli.terminal import print_sentences
 from streamscope.cli.trace_files import READABLE, Damaged, read_trace, reading_progress
 from streamscope.words import counted
 
@@ -48,10 +47,7 @@ def diff(
         traces = [read_trace(path, gpu, damaged, progress) for path in (first, second)]
         progress("comparing", 1, 1)
         found = compared(*traces)
-    if as_json:
-        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
-    else:
-        _print_diff(output(), found)
+    show(found, _print_diff, as_json=as_json)
 
 
 def _print_diff(console: Console, found: TraceDiff) -> None:

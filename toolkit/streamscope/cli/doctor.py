@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-import typer
-
 from streamscope.cli.parameters import AsJson
-from streamscope.cli.terminal import output
+from streamscope.cli.tables import show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,10 +25,7 @@ def doctor(*, as_json: AsJson = False) -> int:
     from streamscope.cli.checks import diagnose
 
     diagnosis = diagnose()
-    if as_json:
-        typer.echo(json.dumps(diagnosis.to_dict()))
-    else:
-        _print(output(), diagnosis)
+    show(diagnosis, _print, as_json=as_json)
     return 0 if diagnosis.can_run else 1
 
 

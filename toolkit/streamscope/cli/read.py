@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamscope.cli.parameters import AsJson
-from streamscope.cli.tables import named_table, print_table, print_warnings, table
-from streamscope.cli.terminal import output, print_sentences
+from streamscope.cli.tables import named_table, print_table, print_warnings, show, table
+from streamscope.cli.terminal import print_sentences
 from streamscope.cli.trace_files import Damaged, Gpu, TraceFile, read_trace, reading_progress
 
 if TYPE_CHECKING:
@@ -40,10 +39,7 @@ def read(
         trace = read_trace(file, gpu, damaged, progress)
         progress("measuring", 1, 1)
         found = summary(trace, communication=communication or ())
-    if as_json:
-        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
-    else:
-        _print(output(), found)
+    show(found, _print, as_json=as_json)
 
 
 def _print(console: Console, found: Summary) -> None:

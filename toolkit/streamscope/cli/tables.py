@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
 
-from streamscope.cli.terminal import print_sentences
+from streamscope.cli.terminal import output, print_sentences
 from streamscope.errors import printable
 
 if TYPE_CHECKING:
@@ -20,6 +21,22 @@ _ANY_WIDTH = 4000
 """Width in columns where there is no terminal."""
 _GPU_ARGUMENT = re.compile(r"(?:ss\.read\(path, gpu=\.\.\.\)|gpu=) chooses\b")
 """How notes name the option in Python."""
+
+
+class _Shown(Protocol):
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+
+
+_Result = TypeVar("_Result", bound=_Shown)
+
+
+def show(result: _Result, write: Callable[[Console, _Result], None], *, as_json: bool) -> None:
+    """Print a result in words, with ``write``, or as one JSON object."""
+    if as_json:
+        typer.echo(json.dumps(result.to_dict(), allow_nan=False))
+    else:
+        write(output(), result)
 
 
 def print_warnings(console: Console, warnings: Sequence[str]) -> None:

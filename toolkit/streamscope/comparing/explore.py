@@ -87,7 +87,7 @@ def explore(
         raise no_program("ss.explore", program)
     check_device(device, gpus)
     opened = device if gpus is None else open_device(device, gpus=gpus)
-    return widgets.explorer(
+    explorer: widgets.Explorer = widgets.load("exploring.explorer:explorer")(
         program,
         inputs,
         attributes,
@@ -97,3 +97,4 @@ def explore(
         repeats=whole_number("repeats", repeats, least=1, most=MOST_REPEATS),
         recorder=checked_recorder(recorder),
     )
+    return explorer

@@ -6,7 +6,7 @@ kind of ours: then it stands below ours, in the notebook, in the report and in M
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -185,8 +185,5 @@ def _drawn(draw: _Renderer, result: object) -> str:
 
 
 def _function(place: _Renderer) -> Callable[..., Any]:
-    if not isinstance(place, str):
-        return place
-    module, name = place.split(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    found: Callable[..., Any] = pkgutil.resolve_name(place) if isinstance(place, str) else place
     return found

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
+import pkgutil
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 
 @runtime_checkable
@@ -55,10 +52,7 @@ class Explorer(Protocol):
 
 def load(place: str) -> Any:
     """Load a name from a module of the widgets: ``load("payload:bundle_source")``."""
-    import streamscope_widgets
-
-    module, name = place.split(":")
-    return getattr(importlib.import_module(f"{streamscope_widgets.__name__}.{module}"), name)
+    return pkgutil.resolve_name(f"streamscope_widgets.{place}")
 
 
 def installed() -> bool:
@@ -68,19 +62,3 @@ def installed() -> bool:
     except ImportError:
         return False
     return True
-
-
-def explorer(own: object, inputs: Sequence[Any], attributes: Mapping[str, Any], **chosen: Any) -> Explorer:
-    """Return the explorer (a notebook widget) of a program with its inputs, or of ready ones where ``own`` is None."""
-    made: Explorer = load("exploring.explorer:explorer")(own, inputs, attributes, **chosen)
-    return made
-
-
-def bundle_source() -> str:
-    """Return the JavaScript that draws timelines."""
-    return str(load("payload:bundle_source")())
-
-
-def register_magics(shell: InteractiveShell) -> None:
-    """Add ``%%streamscope`` to an IPython shell."""
-    load("magics:register")(shell)
