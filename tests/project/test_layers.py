@@ -68,7 +68,9 @@ def hidden_imports(path):
     """Yield the lines that reach a module by a name in a string, but for other packages, which have no layer."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
-            case ast.Call(func=ast.Name("__import__") | ast.Name("import_module") | ast.Attribute(attr="import_module"), args=[name, *_]):
+            case ast.Call(func=ast.Name("__import__" | "import_module" | "resolve_name"), args=[name, *_]):
+                pass
+            case ast.Call(func=ast.Attribute(attr="import_module" | "resolve_name"), args=[name, *_]):
                 pass
             case ast.Subscript(value=ast.Attribute(attr="modules"), slice=ast.Constant(str()) as name):
                 pass
