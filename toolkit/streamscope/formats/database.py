@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.trace.format import Format, ReadOptions
+from streamscope.trace.trace import Trace
+
 MOST_ROWS = 20_000_000
 """Of one table."""
 MOST_STEPS = 3_000_000_000
@@ -130,12 +133,20 @@ def opened_tables(path: Path) -> Iterator[Tables]:
         raise ValueError(reason) from error
 
 
-def has_tables(start: bytes, path: Path | None, fits: Callable[[frozenset[str]], bool]) -> bool:
-    """Tell whether a file is a database whose tables fit by their names. One that is compressed, without a path, is not looked into."""
-    if path is None or not start.startswith(_MAGIC):
-        return False
-    with opened_tables(path) as tables:
-        return fits(tables.names)
+def table_format(fits: Callable[[frozenset[str]], bool], trace_of: Callable[[Tables, ReadOptions], Trace], **entry: Any) -> Format:
+    """Return the format of a profiler's tables, which fit by their names. A compressed file, without a path, is not looked into."""
+
+    def sniff(start: bytes, path: Path | None) -> bool:
+        if path is None or not start.startswith(_MAGIC):
+            return False
+        with opened_tables(path) as tables:
+            return fits(tables.names)
+
+    def read(file: object, options: ReadOptions) -> Trace:
+        with opened_tables(options.path) as tables:
+            return trace_of(tables, options)
+
+    return Format(sniff=sniff, read=read, stretches=True, **entry)
 
 
 def _check_whole(path: Path) -> None:

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import printable
-from streamscope.formats.database import Columns, Tables, has_tables, opened_tables, text_of
+from streamscope.formats.database import Columns, Tables, table_format, text_of
 from streamscope.formats.metadata import created_at, device_info, host_info, versions_of
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, joined, name_waits, wanted_gpus, with_peers
 from streamscope.trace.foreign import EventWaits, foreign_trace
-from streamscope.trace.format import Format, ReadOptions
+from streamscope.trace.format import ReadOptions
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.plausibility import recorded
@@ -46,12 +46,6 @@ _SAYS_LOST = re.compile(r"not all|lost|dropp|incomplete|missing", re.IGNORECASE)
 def _is_nsight(names: Collection[str]) -> bool:
     """Tell whether tables are those of Nsight Systems, by their names."""
     return "StringIds" in names and any(name.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")) for name in names)
-
-
-def _read_nsight(file: object, options: ReadOptions) -> Trace:
-    """Read the trace of an export's tables."""
-    with opened_tables(options.path) as tables:
-        return _trace(tables, options)
 
 
 def _trace(tables: Tables, options: ReadOptions) -> Trace:
@@ -269,12 +263,7 @@ def _created(tables: Tables) -> str:
     )
 
 
-FORMAT = Format(
-    name="nsight",
-    label="an SQLite export of Nsight Systems",
-    suffixes=(".sqlite", ".db"),
-    sniff=lambda start, path: has_tables(start, path, _is_nsight),
-    read=_read_nsight,
-    recorder=_RECORDER,
-    stretches=True,
-)
+FORMAT = table_format(
+    _is_nsight, _trace,
+    name="nsight", label="an SQLite export of Nsight Systems", suffixes=(".sqlite", ".db"), recorder=_RECORDER,
+)  # fmt: skip

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.formats.database import Columns, Tables, has_tables, opened_tables, text_of
+from streamscope.formats.database import Columns, Tables, table_format, text_of
 from streamscope.formats.metadata import device_info, host_info, versions_of
 from streamscope.trace.activities import Activities, Names, Streams, joined, wanted_gpus, with_peers
 from streamscope.trace.foreign import foreign_trace
-from streamscope.trace.format import Format, ReadOptions
+from streamscope.trace.format import ReadOptions
 from streamscope.trace.joins import looked_up
 from streamscope.trace.plausibility import recorded
 from streamscope.trace.spans import SpanKind
@@ -36,12 +36,6 @@ _SIZES = [f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "x
 def _is_rocpd(names: Collection[str]) -> bool:
     """Tell whether tables are those of rocprofv3, by their names."""
     return any(name.startswith(_KERNELS) for name in names)
-
-
-def _read_rocpd(file: object, options: ReadOptions) -> Trace:
-    """Read the trace of rocprofv3's tables."""
-    with opened_tables(options.path) as tables:
-        return _trace(tables, options)
 
 
 def _trace(tables: Tables, options: ReadOptions) -> Trace:
@@ -166,12 +160,7 @@ class _Process:
         return self._tables.named(f"{table}{self._ending}", column)
 
 
-FORMAT = Format(
-    name="rocpd",
-    label="rocprofv3's rocpd (.db)",
-    suffixes=(".db", ".sqlite"),
-    sniff=lambda start, path: has_tables(start, path, _is_rocpd),
-    read=_read_rocpd,
-    recorder=_RECORDER,
-    stretches=True,
-)
+FORMAT = table_format(
+    _is_rocpd, _trace,
+    name="rocpd", label="rocprofv3's rocpd (.db)", suffixes=(".db", ".sqlite"), recorder=_RECORDER,
+)  # fmt: skip
