@@ -1,28 +1,23 @@
 """Traces: spans in columns, and the facts about them."""
 
-from streamscope.trace.collectives import Collectives, PeerCopies
-from streamscope.trace.columns import Blocks
-from streamscope.trace.format import FORMATS, Format, ReadOptions
-from streamscope.trace.info import DeviceInfo, TraceInfo
-from streamscope.trace.origins import Origins, Trait
-from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
-from streamscope.trace.trace import TimelineGroup, Trace
+import types
 
-__all__ = [
-    "FORMATS",
-    "Basis",
-    "Blocks",
-    "Collectives",
-    "DeviceInfo",
-    "Format",
-    "Origins",
-    "PeerCopies",
-    "ReadOptions",
-    "SpanBuilder",
-    "SpanKind",
-    "SpanTable",
-    "TimelineGroup",
-    "Trace",
-    "TraceInfo",
-    "Trait",
-]
+from streamscope.trace.collectives import Collectives as Collectives
+from streamscope.trace.collectives import PeerCopies as PeerCopies
+from streamscope.trace.columns import Blocks as Blocks
+from streamscope.trace.format import FORMATS as FORMATS
+from streamscope.trace.format import Format as Format
+from streamscope.trace.format import ReadOptions as ReadOptions
+from streamscope.trace.info import DeviceInfo as DeviceInfo
+from streamscope.trace.info import TraceInfo as TraceInfo
+from streamscope.trace.origins import Origins as Origins
+from streamscope.trace.origins import Trait as Trait
+from streamscope.trace.spans import Basis as Basis
+from streamscope.trace.spans import SpanBuilder as SpanBuilder
+from streamscope.trace.spans import SpanKind as SpanKind
+from streamscope.trace.spans import SpanTable as SpanTable
+from streamscope.trace.trace import TimelineGroup as TimelineGroup
+from streamscope.trace.trace import Trace as Trace
+
+# The names above: the modules that they come from are attributes, too.
+__all__ = sorted(name for name, value in globals().items() if not (name.startswith("_") or isinstance(value, types.ModuleType)))  # noqa: PLE0605
