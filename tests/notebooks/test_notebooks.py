@@ -28,10 +28,6 @@ ENGINES, OPERATORS, OWN_CODE, GPUS = NOTEBOOKS = (
     "04_several_gpus.ipynb",
 )
 MOST_BYTES = 1_500_000
-OLDER = {"01_compare_engines.executed.ipynb", "02_operators_and_compilation.executed.ipynb", "03_your_own_code.executed.ipynb"}
-"""Copies that say something otherwise than the code does today, and wait for a GPU to be made again."""
-NOT_RECORDED = {"data-parallel", "tensor-parallel", "pipeline-parallel", "expert-parallel"}
-"""Workloads whose recordings wait for a host of two GPUs."""
 # Copies with the outputs of a GPU, made by scripts/execute_notebook.py.
 COPIES = sorted((Path(__file__).parents[2] / "notebooks" / "recorded").glob("*.executed.ipynb"))
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -304,14 +300,7 @@ def test_recorded_bandwidth_beats_a_copy_only_where_less_is_written_than_read(re
     assert max(row["share_of_copy"] for row in as_much) < 1.02 < max(row["share_of_copy"] for row in rows)
 
 
-def copies(older=frozenset()):
-    """The copies; those that are older, or were made before the code left its hash in them, are to be made again."""
-    mark = pytest.mark.xfail(strict=True, reason="older than its notebook; scripts/execute_notebook.py makes it again on a GPU")
-    made = {path: "streamscope" in json.loads(path.read_text(encoding="utf-8"))["metadata"] and path.name not in older for path in COPIES}
-    return [pytest.param(path, marks=() if new else mark, id=path.name) for path, new in made.items()]
-
-
-@pytest.mark.parametrize("copy", copies())
+@pytest.mark.parametrize("copy", COPIES, ids=lambda path: path.name)
 def test_copy_with_outputs_is_of_the_notebook_as_it_is(repository, script, copy, nbformat):
     executed = nbformat.read(copy, as_version=4)
     notebook = nbformat.read(repository / "notebooks" / copy.name.replace(".executed", ""), as_version=4)
@@ -333,7 +322,7 @@ def test_links_lead_to_files_that_make_lab_serves(repository, name, nbformat):
         assert target.is_relative_to(served), link
 
 
-@pytest.mark.parametrize("copy", copies(OLDER))
+@pytest.mark.parametrize("copy", COPIES, ids=lambda path: path.name)
 def test_copy_with_outputs_shows_what_the_code_says_today(script, copy, nbformat):
     assert nbformat.read(copy, as_version=4).metadata["streamscope"]["said"] == script.said_hash(copy.parent)
 
@@ -360,10 +349,10 @@ def test_copy_with_outputs_is_of_a_gpu(copy, nbformat):
 
 def test_there_is_a_recording_of_every_workload(repository):
     recorded = {path.parent.name for path in (repository / "notebooks" / "recorded").glob("*/comparison.json")}
-    assert recorded == {*WORKLOADS} - NOT_RECORDED
+    assert recorded == {*WORKLOADS}
 
 
-@pytest.fixture(params=[name for name in WORKLOADS if name not in NOT_RECORDED])
+@pytest.fixture(params=list(WORKLOADS))
 def recording(request, repository):
     """The folder of one recording."""
     return repository / "notebooks" / "recorded" / request.param
@@ -387,7 +376,8 @@ def test_recording_opens_with_its_verdict_and_numbers(recording):
 def test_recording_is_real_and_right(recording):
     comparison = ss.load_comparison(recording)
     # Those of several GPUs may be of H100.
-    assert (comparison.device.kind, comparison.device.name[:8]) == ("cuda", "NVIDIA H")
+    assert comparison.device.kind == "cuda"
+    assert comparison.device.name.removeprefix("2 × ").startswith("NVIDIA H")
     assert all(run.correct for run in comparison.values())
     for engine, run in comparison.items():
         assert run.trace.info.device == comparison.device

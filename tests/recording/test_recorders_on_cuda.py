@@ -122,7 +122,7 @@ def test_the_calibration_is_of_the_size_that_was_measured(device):
     calibrate(device)
     found = calibrate(device)
     assert 1_000 < found.queued_excess_ns < 5_000
-    assert 1_000 < found.empty_pair_ns < 2_000
+    assert 1_000 < found.empty_pair_ns < min(found.queued_excess_ns, found.graph_excess_ns)  # 1.5 to 3 µs, by the host.
 
 
 def test_a_cost_model_can_be_measured(tmp_path):

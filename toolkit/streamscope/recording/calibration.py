@@ -15,6 +15,7 @@ from streamscope.engines.binding import capturing, settled
 
 PAIRS = 100
 CLOCK_SAMPLES = 20
+_GATE_SAMPLES = 50
 _TAKEN_UP_S = 20e-6
 """By then a GPU has taken up a record behind a gate, and waits for nothing else."""
 
@@ -118,7 +119,10 @@ class Clock:
 
 @dataclass(frozen=True)
 class HostClock:
-    """The clocks of several GPUs, between whose events there is no time; ``apart_ns`` is how far two of them may be apart."""
+    """The clocks of several GPUs, between whose events there is no time.
+
+    ``apart_ns`` is the distance between the quartiles of the readings that tie them to each other, of the worst GPU.
+    """
 
     clocks: Mapping[int, Clock]
     apart_ns: float
@@ -136,9 +140,9 @@ class HostClock:
 def align_clocks(device: Device, streams: Iterable[Stream]) -> Clock | HostClock:
     """Align the time of events of each GPU that has one of these streams with the host's clock.
 
-    One gate holds a stream of each, and an event waits behind it on each. When the gate opens, all are recorded within a fraction of a
-    microsecond: that ties the GPUs to each other more closely than the host's calls tie any of them to the host. The host's clock itself is
-    the mean of what they say of it.
+    One gate holds a stream of each, and an event waits behind it on each. When the gate opens, all are recorded within some microseconds,
+    and no GPU is first more often than others: the median of many ties the GPUs to each other more closely than the host's calls tie any
+    of them to the host. The host's clock itself is the mean of what they say of it.
     """
     first = {getattr(stream, "gpu", 0): stream for stream in reversed(list(streams))}
     found = {gpu: align_clock(device, stream, timed_event(device, stream), timed_event(device, stream)) for gpu, stream in first.items()}
@@ -146,7 +150,7 @@ def align_clocks(device: Device, streams: Iterable[Stream]) -> Clock | HostClock
         return found[0]
     probes = {gpu: timed_event(device, stream) for gpu, stream in first.items()}
     opened: dict[int, list[float]] = {gpu: [] for gpu in first}
-    for _ in range(CLOCK_SAMPLES):
+    for _ in range(_GATE_SAMPLES):
         with held(device, list(first.values())):
             for gpu, stream in first.items():
                 stream.record(probes[gpu])
@@ -158,7 +162,8 @@ def align_clocks(device: Device, streams: Iterable[Stream]) -> Clock | HostClock
     times = np.array(list(opened.values()))
     off = times - times.mean(axis=0)
     early = dict(zip(opened, np.median(off, axis=1).tolist(), strict=True))
-    apart_ns = float((off.max(axis=1) - off.min(axis=1)).max()) if len(found) > 1 else 0.0
+    first_quartile, third_quartile = np.percentile(off, (25, 75), axis=1)
+    apart_ns = float((third_quartile - first_quartile).max())
     return HostClock({gpu: replace(clock, offset_ns=clock.offset_ns - early[gpu]) for gpu, clock in found.items()}, apart_ns)
 
 
