@@ -166,9 +166,6 @@ class Comparison(Mapping[str, Run], Result):
         except (KeyError, TypeError):  # TypeError: a list or the like, which can be no key.
             raise NotComparedError(f"engine {shown(engine)} was not compared", hint=f"compared were {', '.join(self._runs)}") from None
 
-    def __contains__(self, engine: object) -> bool:
-        return engine in self._runs
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._runs)
 
