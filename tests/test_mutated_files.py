@@ -20,7 +20,7 @@ from streamscope.comparing.comparison import Comparison
 
 pytestmark = pytest.mark.slow
 
-COUNT = int(os.environ.get("STREAMSCOPE_MUTATIONS", "120"))
+COUNT = int(os.environ.get("STREAMSCOPE_MUTATIONS", "64"))
 KINDS = {"parquet": COUNT, "comparison": COUNT, "columns": COUNT // 2, "values": COUNT // 4}
 """The first two damage bytes, or what they say, so that nothing else than what was saved may load. The last two damage what is written, and
 their files have the digests that fit: values that may be, at the limits too, load."""

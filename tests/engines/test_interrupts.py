@@ -151,7 +151,7 @@ def _default_handler():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("scenario", "stride"), [(comparison, 11), (recording, 31)])
+@pytest.mark.parametrize(("scenario", "stride"), [(comparison, 17), (recording, 47)])
 def test_an_interrupt_at_any_call_of_the_device(scenario, engine, stride):
     undisturbed = Countdown()
     with counted(undisturbed):

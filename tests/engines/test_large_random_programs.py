@@ -27,8 +27,9 @@ pytestmark = pytest.mark.slow
 CONFIGURATIONS = [*((name, 2) for name in ENGINES), ("dual", 4), ("graph-dual", 4)]
 MOST_WAITS = 25 if THOROUGH else 5
 """How many waits of a plan are tried, of hundreds."""
+MANY = 10_000 if THOROUGH else 4000
 LARGE = CONFIGURATIONS[:-1] if THOROUGH else [("graph-dual", 2)]
-"""Who runs ten thousand operations: what grows with their number is the plan on several streams, and the graphs of it; this has both."""
+"""Who runs so many operations: what grows with their number is the plan on several streams, and the graphs of it; this has both."""
 SEEDS = range(8) if THOROUGH else range(4)
 """A configuration takes every second of them, its neighbour the others."""
 LATE_NS = 1e8
@@ -61,17 +62,17 @@ def equal(outputs, expected) -> bool:
 
 
 @pytest.fixture(scope="module")
-def ten_thousand():
-    """Ten thousand operations over a hundred variables, with what they should compute in two runs."""
-    made = random_program(1, 10_000)
-    assert len(made.program.operations) == 10_000
+def thousands():
+    """Four thousand operations over a hundred variables, or ten thousand, with what they should compute in two runs."""
+    made = random_program(1, MANY)
+    assert len(made.program.operations) == MANY
     assert len(made.program.variables) == DEVICE_VARIABLES + HOST_VARIABLES == 100
     return made, states(made, 2)[-1]
 
 
 @pytest.mark.parametrize(("name", "streams"), LARGE)
-def test_ten_thousand_operations(ten_thousand, name, streams):
-    made, expected = ten_thousand
+def test_thousands_of_operations(thousands, name, streams):
+    made, expected = thousands
     prepared = prepare_traced(made.program, name, SimulatedDevice(delays=adversary(streams)), streams=streams)
     prepared.load(made.inputs)
     prepared.run()

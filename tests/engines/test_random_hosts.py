@@ -21,7 +21,7 @@ from streamscope.program.variable import MemoryPlace, spec_of
 
 pytestmark = pytest.mark.slow
 
-PROGRAMS = 400 if THOROUGH else 40
+PROGRAMS = 400 if THOROUGH else 30
 """Programs of each number of GPUs, each under one engine after the other."""
 TORN = 40 if THOROUGH else 5
 """Of these, how many lose each of their waits in turn."""

@@ -258,7 +258,7 @@ def test_what_cannot_be_read_is_told_or_left_out(tmp_path, case):
 
 @pytest.mark.parametrize("unit", [b'},{"a":[', b'},{"ph":"X","a":"', b"},{", b'},{"ph"', b'{"ph":{', b'"},{"ph":"X"'])
 def test_looking_for_what_is_whole_ends_soon_and_takes_little_memory(tmp_path, monkeypatch, unit):
-    limit = 1 << 20
+    limit = 1 << 19
     monkeypatch.setattr(kineto_events, "PIECE_BYTES", limit // 4)
     monkeypatch.setattr(kineto_events, "MOST_PIECE_BYTES", limit)
     monkeypatch.setattr(kineto_events, "MOST_DECODED_BYTES", 16 * limit)

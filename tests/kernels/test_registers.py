@@ -50,14 +50,14 @@ def spilling(compiled_together):
 
 
 def reduction_cases():
-    """Yield a sum, a place and a norm of scaled terms for every fourth layout; the others keep as many registers as one of them, and take
-    turns. A dtype or an operator that spills does so in most layouts, and each layout has a quarter of all pairs.
+    """Yield a sum, a place and a norm of scaled terms for every eighth layout; the others keep as many registers as one of them, and take
+    turns. A dtype or an operator that spills does so in most layouts, and each layout has an eighth of all pairs.
     """
     computed = [dtype for dtype in DTYPES if dtype not in LIKE_OTHERS]
     most = [
         (name, dtype, layout)
         for (i, name), (j, dtype), (k, layout) in product(*map(enumerate, (("sum", "argmax", 2.0), computed, LAYOUTS)))
-        if THOROUGH or (i + j + k) % 4 == 0
+        if THOROUGH or (i + j + k) % 8 == 0
     ]
     rest = in_pairs(["sum", "mean", "prod", "nansum", "max", "any", "argmax", *NORMS], DTYPES if THOROUGH else computed, LAYOUTS)
     for name, dtype, (shape, axis) in dict.fromkeys([*most, *rest]):

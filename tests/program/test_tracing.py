@@ -492,14 +492,13 @@ def everything(x, w):
     return line(2, y, 1), line.gradient(y, 2, y, 1)[1], *gradients
 
 
-@pytest.mark.parametrize("fuse", [False, True])
-def test_tracing_makes_no_source(monkeypatch, fuse):
+def test_tracing_makes_no_source(monkeypatch):
     monkeypatch.setattr("streamscope.kernels.source.KernelSource.__init__", lambda *_: pytest.fail("a source was made"))
     x = np.zeros((37, 37), np.float32)
-    programs = [(ss.program(everything, fuse=fuse), (x, x))]
-    programs += [(ss.program(function, fuse=fuse), inputs) for function, inputs in (each.build() for each in WORKLOADS.values())]
-    for program, inputs in programs:
-        assert program.trace(*inputs).operations
+    programs = [(ss.program(everything), (x, x)), *(each.build() for each in WORKLOADS.values())]
+    for function, inputs in programs:
+        for fuse in (False, True):
+            assert ss.program(function, fuse=fuse).trace(*inputs).operations
     with pytest.raises(pytest.fail.Exception, match="a source was made"):
         programs[0][0].source(x, x)
 

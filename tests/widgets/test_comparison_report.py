@@ -188,7 +188,7 @@ def test_what_neighbours_cost_is_marked(make_trace, tmp_path):
 
 
 def test_the_first_view_says_whether_communication_hides_and_of_which_gpu_it_speaks(tmp_path):
-    program, inputs = WORKLOADS["data-parallel"].build()
+    program, inputs = WORKLOADS["data-parallel"].build(layers=4, width=512, rows=512)
     runs = compare(program, *inputs, engines="graph-dual", device="simulated", progress=False)
     page = written(runs, tmp_path)
     first = page.index("<table")

@@ -21,13 +21,14 @@ ALLOWED = (None, *STREAMS)
 
 
 def positions(subject):
-    """Yield settings, dtype and engines so that every second position of each knob comes up, beside random ones of the others."""
+    """Yield settings, dtype and engines so that every third position of each knob comes up, beside random ones of the others."""
     draw = random.Random(subject.name)
     columns = [draw.sample(knob.values, len(knob.values)) for knob in subject.knobs]
-    for row in range(0, max(map(len, columns)), 1 if THOROUGH else 2):
+    rows = range(max(map(len, columns)))
+    for row in rows if THOROUGH else rows[1::3]:
         values = {knob.name: column[row % len(column)] for knob, column in zip(subject.knobs, columns, strict=True)}
         engines = compared_at_first() if draw.random() < 0.3 else tuple(draw.sample(tuple(ENGINES), draw.randint(1, 4)))
-        yield values, (None, *FLOATS)[row // 2 % 4], engines, ALLOWED[row // 2 % len(ALLOWED)]
+        yield values, (None, *FLOATS)[row // 3 % 4], engines, ALLOWED[row // 3 % len(ALLOWED)]
 
 
 def told(quick_us, slow_us):

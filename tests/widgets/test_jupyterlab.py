@@ -253,8 +253,9 @@ def test_the_parts_that_can_have_the_focus_are_found(noting, parts):
     assert noting.evaluate("window.parts.every((part) => part.hasAttribute('data-lm-suppress-shortcuts'))")
 
 
-def test_no_key_on_any_part_is_a_command_of_the_notebook(noting, parts):
-    for index, part in enumerate(parts):
+def test_no_key_on_any_kind_of_part_is_a_command_of_the_notebook(noting, parts):
+    kinds = noting.evaluate("window.parts.map((part) => part.tagName + part.className)")
+    for index, part in [(kinds.index(kind), parts[kinds.index(kind)]) for kind in dict.fromkeys(kinds)]:
         handle = noting.evaluate_handle("(index) => window.parts[index]", index)
         assert (part, noting.evaluate(PRESS_ALL, [handle, KEY_CODES])) == (part, [])
 

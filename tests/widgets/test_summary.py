@@ -218,7 +218,7 @@ def big_trace(lanes, count):
 
 @pytest.mark.parametrize("lanes", [2, 40])
 def test_large_traces_stay_small(lanes):
-    trace = big_trace(lanes, 200_000)
+    trace = big_trace(lanes, 100_000)
     metrics = {f"engine {number}": measure(trace, [1e9] * 6) for number in range(5)}
     html = summary_html("big", trace.info.device, [TimelineGroup(trace, 1e9)] * 5, metrics, assess(metrics, trace.info.device))
     assert len(html.encode()) < 200_000

@@ -26,8 +26,8 @@ SMALL = {
     "expert-parallel": {"gpus": 2, "blocks": 1, "width": 16, "tokens": 2, "batches": 2},
 }
 LONG = [
-    ("elementwise-chain", {"length": 20_000, "size": 8}),
-    ("branches", {"branches": 2, "length": 5_000, "size": 8}),
+    ("elementwise-chain", {"length": 5_000, "size": 8}),
+    ("branches", {"branches": 2, "length": 1_500, "size": 8}),
     ("cnn", {"size": 3, "channels": 8, "blocks": 64}),
     ("lstm", {"steps": 200, "width": 8}),
 ]

@@ -18,9 +18,9 @@ from streamscope.errors import EngineError
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
-def test_three_hundred_planted_faults_leave_no_hang(environment, tmp_path):
+def test_a_hundred_planted_faults_leave_no_hang(environment, tmp_path):
     """In a process of its own, which ends by itself where one hangs."""
-    faults = "operand=90,ctrl-c in a push=90,ctrl-c in a wait=60,time-out=60"
+    faults = "operand=30,ctrl-c in a push=30,ctrl-c in a wait=20,time-out=20"
     command = [
         sys.executable,
         BENCHMARKS / "pushed_faults.py",
@@ -34,8 +34,8 @@ def test_three_hundred_planted_faults_leave_no_hang(environment, tmp_path):
     ]
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert finished.returncode == 0, finished.stderr
-    assert "'time-out': {'planted': 60, 'raised': 60}" in finished.stdout
-    assert "'operand': {'planted': 90, 'raised': 90}" in finished.stdout
+    assert "'time-out': {'planted': 20, 'raised': 20}" in finished.stdout
+    assert "'operand': {'planted': 30, 'raised': 30}" in finished.stdout
 
 
 @pytest.mark.parametrize("name", ["sync", "async", "dual"])

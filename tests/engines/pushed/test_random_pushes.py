@@ -48,7 +48,7 @@ def test_thousands_of_operations_over_a_hundred_variables(engine):
     chance = random.Random(7)
     serial = Serial(engine, 70, 30)
     kinds = ["add", "multiply", "bulk", "add", "multiply", "in", "out", "host", "host two"]
-    for _ in range(4000):
+    for _ in range(2000):
         operands = [chance.randrange(100) for _ in range(4)]
         serial.push(chance.choice(kinds), operands[:2], operands[2:], chance.choice([0, 0, 0, 1]))
     serial.check()
