@@ -58,7 +58,7 @@ def test_outputs_are_finite_and_say_something(name):
 @pytest.mark.parametrize(("name", "values"), LONG)
 def test_outputs_of_long_ones_are_finite_too(name, values):
     program, inputs = traced(name, **values)
-    assert all(np.isfinite(output).all() for output in run_reference(program, inputs))
+    assert all(np.abs(output).max() < 100 for output in run_reference(program, inputs))  # What grows would not stay finite for ever.
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -156,4 +156,4 @@ def test_settings_out_of_range(name):
 def test_the_least_settings_work(name):
     workload = ss.workload(name)
     program, inputs = traced(name, **{key: setting.least for key, setting in workload.settings.items()})
-    assert all(np.isfinite(output).all() for output in run_reference(program, inputs))
+    assert all(np.abs(output).max() < 100 for output in run_reference(program, inputs))  # What grows would not stay finite for ever.
