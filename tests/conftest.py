@@ -27,7 +27,7 @@ collect_ignore_glob = ["widgets/*", "notebooks/*", "results/*"] if any(find_spec
 
 # The machines that run the tests are shared, so a slow example says nothing about the code. The same examples every time, but for the
 # thorough profile, which looks for new ones.
-settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True, max_examples=50)
+settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True, max_examples=30)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("thorough" if THOROUGH else "streamscope")
 # From Python 3.14 on, Hypothesis looks among what is collected for who holds its random numbers: it makes them before anything is frozen.

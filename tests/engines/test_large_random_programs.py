@@ -98,7 +98,7 @@ def test_preparing_takes_time_in_proportion_to_the_operations(name, streams):
     def calls(operations: int) -> int:
         return calls_of(ENGINES[name].plan, random_program(2, operations).program, lambda launch: 1e5, streams)
 
-    assert calls(1000) < 6 * calls(250)
+    assert calls(600) < 6 * calls(150)
 
 
 class Walked(tuple):
