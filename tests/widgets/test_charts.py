@@ -44,7 +44,7 @@ def test_the_stretches_of_a_bar_add_up_to_the_makespan():
     lengths = {bar.name: list(bar.x) for bar in figure.data}
     assert lengths["one kernel"] == [40, 22]
     assert lengths["two or more kernels"] == [0, 9]
-    assert figure.layout.title.text == "Under async no kernel runs for 60 % of the makespan, under dual for 38 %"
+    assert figure.layout.title.text == "Under async no kernel runs for 60 % of the run, under dual 38 %"
 
 
 def test_the_unit_of_an_axis_is_that_of_its_longest_time():

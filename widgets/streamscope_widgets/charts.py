@@ -198,8 +198,8 @@ def _makespan_title(metrics: Mapping[str, EngineMetrics]) -> str:
     first = reference_engine(metrics)
     best = fastest(metrics)[0]
     where = "" if metrics[first].gpu is None else f" on GPU {metrics[first].gpu}"
-    idle = f"Under {first} no kernel runs{where} for {_unused_percent(metrics[first])} of the makespan"
-    return idle if best == first else f"{idle}, under {best} for {_unused_percent(metrics[best])}"
+    idle = f"Under {first} no kernel runs{where} for {_unused_percent(metrics[first])} of the run"
+    return idle if best == first else f"{idle}, under {best} {_unused_percent(metrics[best])}"
 
 
 def _unused_percent(metrics: EngineMetrics) -> str:

@@ -49,6 +49,9 @@ from streamscope.trace.trace import Trace
 ALONE_ERROR, BESIDE_ERROR = 0.025, 0.09
 """Share of its duration by which a kernel may be off, besides `Reference.error_ns`, where CUPTI checks nothing: timed alone it finds other
 caches; in a branch of a graph it also has neighbours (benchmarks/results/recorder_accuracy.json)."""
+_BEGUN_AT = 0.4
+"""Share of the call for a graph over several GPUs after which the first begins, if they are idle: a third to a half, by the count of GPUs
+and collectives (benchmarks/results/graph_launches.json)."""
 _OVERLAP_ERROR = 0.1
 """How far the overlap of streams may be off then: branches of a graph begin up to 2 µs apart, and no event tells when."""
 
@@ -114,13 +117,18 @@ class EventRecorder:
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
             else:
-                placed += self.placed_in_graph(prepared, bound, index, end, natural.host[index].start_ns)
+                launched = natural.host[index]
+                begin_ns = launched.start_ns + _BEGUN_AT * (launched.end_ns - launched.start_ns)
+                placed += self.placed_in_graph(prepared, bound, index, end, begin_ns)
         return placed
 
     def placed_in_graph(
-        self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float, call_ns: float = -np.inf
+        self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float, begin_ns: float = -np.inf
     ) -> list[Placed]:
-        """Return the launches of a replay that ended at ``end_ns``, by the host call ``correlation``, which began at ``call_ns``."""
+        """Return the launches of a replay by the host call ``correlation`` that ended at ``end_ns``.
+
+        ``begin_ns`` is when it could begin, if it is over several GPUs.
+        """
         inner = [bound.step for bound in replay.inner]
         alone, pieces = self._launches(prepared, replay.inner, correlation)
         pieces = in_graph(pieces, replay.owners, correlation)
@@ -130,8 +138,9 @@ class EventRecorder:
                 index: self.seen.in_replay_ns.get(key_of(replay.inner[index], index, correlation), (0.0, 0.0)) for index, _ in launches
             }
             times = {index: (end_ns + start, end_ns + end) for index, (start, end) in seen_ns.items()}
-            parts = {index for index, step in launches if is_part(step)}
-            times = none_before(call_ns, times, dependencies(inner), parts) if parts else times
+            if prepared.program.gpus > 1:
+                parts = {index for index, step in launches if is_part(step)}
+                times = none_before(begin_ns, times, dependencies(inner), parts)
             return [Placed(step, correlation, times[i][0], times[i][1], Basis.PLACED, pieces[i]) for i, step in launches]
         try:
             before_end, begun = graph_ends_pass(prepared, replay, self.passes)

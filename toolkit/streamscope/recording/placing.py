@@ -82,19 +82,19 @@ def place_in_graph(steps: Sequence[Step], durations_ns: Mapping[int, float], end
 
 
 def none_before(
-    call_ns: float, times: Mapping[int, tuple[float, float]], before: Mapping[int, Collection[int]], parts: Collection[int]
+    begin_ns: float, times: Mapping[int, tuple[float, float]], before: Mapping[int, Collection[int]], parts: Collection[int]
 ) -> dict[int, tuple[float, float]]:
-    """Return starts and ends of a graph's launches of which none begins before the call that launched the graph.
+    """Return starts and ends of a graph's launches of which none begins earlier than the graph.
 
-    A profiler makes that call longer. Then the GPUs of a graph begin farther apart, and ``parts`` of the first collective wait longer for
-    each other than they do without it. So what would begin too early begins with the call, or behind what it depends on, and takes as
-    long; a part still ends when it did.
+    A profiler makes the launch of a graph take longer. Then its GPUs begin farther apart, and those that are first wait longer for the
+    others than they do without it. So what would begin too early begins with the graph, or behind what it depends on, and takes as long;
+    ``parts`` of a collective still end when they did.
     """
     found: dict[int, tuple[float, float]] = {}
     moved: set[int] = set()
     for index, earlier in before.items():
         start, end = times[index]
-        ready = max([call_ns, *(found[other][1] for other in moved.intersection(earlier))])
+        ready = max([begin_ns, *(found[other][1] for other in moved.intersection(earlier))])
         if ready > start:
             moved.add(index)
             end = max(end, ready) if index in parts else end + ready - start
