@@ -9,6 +9,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.device_entry import DEVICES, DeviceEntry, split_choice
+from streamscope.devices import device_for
 from streamscope.devices.cuda import gpus as module
 from streamscope.devices.cuda.gpus import check_gpus, current_gpu, with_current
 from streamscope.devices.simulated import SimulatedDevice
@@ -40,6 +41,31 @@ def opened(monkeypatch):
 )
 def test_the_gpus_that_are_meant(opened, choice, gpus, numbers):
     ss.open_device(choice, gpus=gpus)
+    assert opened == [numbers]
+
+
+def of_torch(index):
+    return SimpleNamespace(is_cuda=True, device=SimpleNamespace(index=index))
+
+
+def of_cupy(number):
+    return SimpleNamespace(__cuda_array_interface__={}, device=SimpleNamespace(id=number))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "choice", "gpus", "numbers"),
+    [
+        ([of_torch(1), np.ones(2)], "auto", None, (1,)),
+        ([of_cupy(2), of_torch(2)], "cuda", None, (2,)),
+        ([of_cupy(1), of_cupy(0)], "cuda", None, None),
+        ([of_cupy(1)], "cuda:0", None, (0,)),
+        ([of_cupy(1)], "cuda", 1, None),
+        ([SimpleNamespace(is_cuda=False, device=SimpleNamespace(index=None)), np.ones(2)], "cuda", None, None),
+    ],
+)
+def test_the_gpu_of_a_calls_arrays_is_meant_if_no_other_is_named(opened, inputs, choice, gpus, numbers):
+    program = ss.program(lambda x: x * x).trace(np.ones(2))
+    device_for(program, choice, gpus=gpus, inputs=inputs)
     assert opened == [numbers]
 
 

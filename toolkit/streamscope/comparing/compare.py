@@ -110,7 +110,7 @@ def compare(
     if not isinstance(name, str | None):
         raise ProgramError(f"name={in_short(name)} must be a string", hint='for example name="first layer"')
     case = Case.of(program, inputs, "ss.compare", attributes)
-    opened = device_for(case.program, device, gpus=gpus)
+    opened = device_for(case.program, device, gpus=gpus, inputs=inputs)
     case.warn_if_short_of_memory(opened, len(names))
     told = partial(comparison_of, progress=progress, title=str(name or ""), settings=kept)
     return told(case, opened, names, allowed, wanted, named=engines is not None, recording=recording)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamscope.arguments import shown
 from streamscope.device_entry import AUTO, DEVICES, numbers_of, simulated_device, split_choice
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamscope.program.operation import Program
 
 
-SIMULATED = "simulated"
+SIMULATED, _CUDA = "simulated", "cuda"
 
 
 def open_device(choice: str | Device = "auto", *, gpus: int | Sequence[int] | None = None) -> Device:
@@ -28,7 +28,8 @@ def open_device(choice: str | Device = "auto", *, gpus: int | Sequence[int] | No
     ----------
     choice : {"auto", "cuda", "cuda:1", "simulated"} or Device
         ``"auto"`` is CUDA where there is a GPU, else simulated. ``"cuda"`` is the framework's current GPU: PyTorch's where that is in use,
-        else CuPy's; ``"cuda:1"`` is another one. Other packages may add names. A device is returned as it is.
+        else CuPy's; ``"cuda:1"`` is another one. Of verbs, both are the GPU of the arrays, if they are called with such. Other packages may
+        add names. A device is returned as it is.
     gpus : int or list of int, optional
         A host: how many GPUs, or which. `ss.gpu` counts places in that list. The simulated host has up to 8.
 
@@ -88,8 +89,10 @@ def _opened(name: str, gpus: tuple[int, ...] | None) -> Device:
     return device
 
 
-def device_for(program: Program, choice: str | Device = "auto", *, gpus: int | Sequence[int] | None = None) -> Device:
-    """Open a device that can run a program, by default of as many GPUs as it needs.
+def device_for(
+    program: Program, choice: str | Device = "auto", *, gpus: int | Sequence[int] | None = None, inputs: Sequence[object] = ()
+) -> Device:
+    """Open a device that can run a program, by default of as many GPUs as it needs; of a program of one GPU, that of its inputs.
 
     Of captured code that was read from a file there are no kernels, so it is simulated. GPUs that are asked for and not used are told.
     """
@@ -98,6 +101,8 @@ def device_for(program: Program, choice: str | Device = "auto", *, gpus: int | S
         warnings.warn(f"{program.name!r} uses {program.gpus} of the {asked} GPUs", UnusedGpusWarning, stacklevel=4)
     if gpus is None and program.gpus > 1 and isinstance(choice, str):
         gpus = program.gpus
+    elif gpus is None and choice in (AUTO, _CUDA) and (gpu := _gpu_of(inputs)) is not None:
+        choice = f"{_CUDA}:{gpu}"
     if all(launch.cuda is not None or launch.kind is not LaunchKind.KERNEL for launch in program.launches()):
         return open_device(choice, gpus=gpus)
     if isinstance(choice, str) and choice in (AUTO, SIMULATED):
@@ -109,6 +114,18 @@ def device_for(program: Program, choice: str | Device = "auto", *, gpus: int | S
         what = f"{program.name!r} was read from a file, without its kernels, so {opened.info.name} cannot run it"
         raise DeviceError(what, hint="device='simulated', or capture the function again")
     return opened
+
+
+def _gpu_of(inputs: Sequence[object]) -> int | None:
+    """Return the number of the GPU on which arrays lie; None where none does, or they lie on several."""
+    found = {_number(value) for value in inputs if getattr(value, "is_cuda", False) or hasattr(value, "__cuda_array_interface__")}
+    return found.pop() if len(found) == 1 else None
+
+
+def _number(array: Any) -> int | None:
+    """Return the number of an array's GPU: PyTorch calls it the index of a device, CuPy and JAX its id."""
+    number = getattr(array.device, "index", None) if getattr(array, "is_cuda", False) else getattr(array.device, "id", None)
+    return number if isinstance(number, int) else None
 
 
 def check_device(choice: object, gpus: object = None) -> None:

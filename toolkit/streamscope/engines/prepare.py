@@ -71,7 +71,7 @@ def prepare(
     """
     wanted = traced("ss.prepare", program, inputs, attributes)
     with showing("preparing", progress=progress) as said:
-        made = prepare_traced(wanted, engine, device, gpus=gpus, streams=streams, progress=said)
+        made = prepare_traced(wanted, engine, device, gpus=gpus, inputs=inputs, streams=streams, progress=said)
     if inputs and not any(isinstance(value, ArraySpec) for value in inputs):
         made.load(inputs)
     return made

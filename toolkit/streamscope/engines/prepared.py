@@ -457,19 +457,20 @@ def prepare_traced(
     device: str | Device,
     *,
     gpus: int | Sequence[int] | None = None,
+    inputs: Sequence[object] = (),
     streams: int | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
     """Plan a program for an engine and bind the plan to a device.
 
     ``program``: the result of ``trace`` of a program function.
-    ``gpus``: see `open_device`; by default as many as the program needs.
+    ``gpus``, ``inputs``: see `device_for`.
     ``streams``: compute streams that ``dual`` and ``graph-dual`` may use; see `most_streams`.
     ``progress``: is told how far it is.
     """
     (name,) = engine_names([engine])
     _check_program(program)
-    opened = device_for(program, device, gpus=gpus)
+    opened = device_for(program, device, gpus=gpus, inputs=inputs)
     allowed = checked_streams(streams)
     if progress is not None:
         progress(f"preparing {name}", 0, 1)

@@ -98,7 +98,7 @@ def best(
     limit = None if memory_limit is None else memory_bytes(memory_limit)
     allowed = checked_streams(streams)
     case = Case.of(program, inputs, "ss.best", attributes)
-    opened = device_for(case.program, device, gpus=gpus)
+    opened = device_for(case.program, device, gpus=gpus, inputs=inputs)
     case.warn_if_short_of_memory(opened, len(names))
     rounds = 1 if opened.info.exact else MOST_ROUNDS
     with showing("choosing an engine", progress=progress) as said:

@@ -207,7 +207,7 @@ def verify(
     wanted = whole_number("repeats", repeats, least=1, most=MOST_REPEATS)
     allowed = checked_streams(streams)
     case = Case.of(program, inputs, "ss.verify", attributes, checked=False)
-    opened = device_for(case.program, device, gpus=gpus)
+    opened = device_for(case.program, device, gpus=gpus, inputs=inputs)
     count = SIMULATED_REPEATS if opened.info.exact else wanted
     with showing("verifying predictions", progress=progress) as said:
         parts = case.parts(opened)
