@@ -1,7 +1,8 @@
 """Programs over several GPUs: every engine measured, predicted from the sync trace, and simulated from the cost model alone.
 
-    python benchmarks/several_gpus.py GPUS FILE [SECONDS]
+    python benchmarks/several_gpus.py GPUS FILE [SECONDS [FIRST]]
 
+FIRST is the number of the case to begin with.
 It takes all GPUs of a host of that many, and writes after each case, so that a cut loses nothing. Each case is a process with a time limit,
 since collectives can hang.
 """
@@ -183,7 +184,7 @@ def _union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def main() -> None:
     gpus, file, limit_s = int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 600.0
     begin, rows = time.monotonic(), []
-    for number in range(len(CASES)):
+    for number in range(int(sys.argv[4]) if len(sys.argv) > 4 else 0, len(CASES)):
         if time.monotonic() - begin > limit_s:
             break
         ran = subprocess.run(
