@@ -567,6 +567,43 @@ def reading() -> str:
     return f"{first}\n{second}\n{both}\n{cores} cores, {found['date'][:10]}.\n"
 
 
+def several_gpus() -> str:
+    """Return how far programs over several GPUs are from what was predicted and simulated, by number of GPUs and engine."""
+    cases = [case for host in data("several_gpus")["hosts"] for case in host["cases"]]
+    kinds = ("predicted_us", "predicted_of_trace_alone_us", "simulated_at_pace_us", "simulated_us")
+
+    def row(name: str, found: list[Any]) -> list[str]:
+        errors = [[abs(one[kind] / one["measured_us"] - 1) for one in found] for kind in kinds]
+        exposed = [one["exposed"] for one in found]
+        close = sum(max(abs(one["measured"][gpu] - one["simulated"][gpu]) for gpu in one["measured"]) <= 0.05 for one in exposed)
+        return [name, str(len(found)), *(f"{statistics.median(each):.1%}, {max(each):.1%}" for each in errors), f"{close} of {len(found)}"]
+
+    rows = [
+        row(f"`{engine}`, {gpus} GPUs", [case["engines"][engine] for case in cases if case["gpus"] == gpus])
+        for gpus in sorted({case["gpus"] for case in cases})
+        for engine in cases[0]["engines"]
+    ]
+    rows.append(row("all", [one for case in cases for one in case["engines"].values()]))
+    heads = ("predicted", "of the trace alone", "simulated at the host's pace", "simulated", "exposed share within 0.05")
+    cards = "; ".join(f"{host['card']}, {host['date'][:10]}" for host in data("several_gpus")["hosts"])
+    return f"{table(['error: median, worst', 'runs', *heads], rows)}\n{cards}.\n"
+
+
+def recorded_hosts() -> str:
+    """Return how far recordings of two GPUs are from PyTorch's profiler's and CUPTI's."""
+    found = data("recorded_hosts")
+    rows = []
+    for one in found["engines"]:
+        off = [f"{each:+.1%}" for each in one["off"].values()]
+        apart = one["apart_us"] and f"{one['apart_us']['1']:+.1f} µs"
+        rows.append([one["workload"], f"`{one['engine']}`", *off, apart or ""])
+    record = found["record"]["without collectives"]["off"]
+    text = ", ".join(f"GPU {gpu} {off:+.2%}" for gpu, off in record.items())
+    heads = ["program", "engine", "busy, GPU 0", "busy, GPU 1", "GPU 1's clock against CUPTI's"]
+    where = f"{found['card']}, {found['date'][:10]}.\n"
+    return f"{table(heads, rows)}\n`ss.record` of a step of PyTorch against its profiler, busy time: {text}.\n{where}"
+
+
 def predictions() -> str:
     """Return how far predictions from the sync trace are off, host by host, and ResNet-50 under a CUDA graph."""
     found = data("what_if_accuracy")
@@ -636,6 +673,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "reading": reading,
     "predictions": predictions,
+    "several-gpus": several_gpus,
+    "recorded-hosts": recorded_hosts,
 }
 
 

