@@ -8,6 +8,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.launch_costs import KernelCost, Residency
+from streamscope.devices.link_model import LinkModel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepare import prepare
 from streamscope.recording.device_log import DeviceLogRecorder
@@ -97,3 +98,49 @@ def test_kernels_that_take_multiprocessors_whole_or_half_get_those_that_are_left
     kernels = spans.of_kind([SpanKind.KERNEL])
     assert kernels.start_ns[1] - kernels.start_ns[0] == LATER_NS
     assert kernels.duration_ns[np.argsort(kernels.operation)].tolist() == durations
+
+
+@pytest.mark.parametrize(("multiprocessors", "rounds"), [(100, 1), (108, 1), (109, 2), (120, 2)])
+def test_a_kernel_whose_blocks_would_run_at_once_needs_a_second_round_beside_a_collective(multiprocessors, rounds):
+    """The all-reduce of 4 MiB has 24 channels on each GPU, so 108 of 132 multiprocessors are left to the last kernel."""
+    links, alone_ns = LinkModel.load(), 80_000
+    device = SimulatedDevice(prices=Whole(((1_000_000, 24), (10_000, 8), (alone_ns, multiprocessors))), gpus=2)
+    x = np.ones(1 << 20, np.float32)
+
+    def beside(x, y):
+        summed = ss.ops.all_reduce([x, y])
+        return *summed, ss.ops.tanh(ss.ops.relu(x))
+
+    prepared = prepare(beside, x, x, engine="graph-dual", device=device)
+    assert device.channels(prepared.program.operations[0].launches[0].collective) == 24
+    prepared.run()
+    prepared.wait()
+    spans = DeviceLogRecorder(device, device.log).record(prepared).spans
+    (last,) = np.flatnonzero((spans.operation == 2) & (spans.kind == SpanKind.KERNEL))
+    slowed_ns = round(alone_ns / links.kernel_speed_beside("elementwise", x.nbytes, "communication"))
+    expected = slowed_ns if rounds == 1 else 2 * alone_ns - START_NS
+    assert spans.duration_ns[last] == pytest.approx(expected, abs=1)
+
+
+def test_a_graph_over_several_gpus_begins_before_its_launch_ends():
+    """The host still puts parts of collectives on them."""
+    x = np.ones(8, np.float32)
+
+    def reduced(x, y):
+        for _ in range(10):
+            x, y = ss.ops.all_reduce([x, y])
+        return x, y
+
+    device = SimulatedDevice(gpus=2)
+    prepared = prepare(reduced, x, x, engine="graph", device=device)
+    for _ in range(2):
+        prepared.run()
+        prepared.wait()
+    spans = DeviceLogRecorder(device, device.log).record(prepared).spans
+    (call,) = np.flatnonzero(spans.kind == SpanKind.GRAPH_LAUNCH)
+    links, tail_ns = device.links, device.links.graph_tail_ns(2, parts=20)
+    assert tail_ns == 20 * links.graph_part_ns
+    first_ns = spans.start_ns[spans.kind == SpanKind.KERNEL].min()
+    branches_ns = device.model.graph_root_ns + device.model.graph_leaf_ns  # Each GPU has a first and a last node.
+    begun_ns = device.model.graph_launch_latency_ns + links.graph_join_ns / 2 - branches_ns - tail_ns
+    assert first_ns - spans.end_ns[call] == pytest.approx(begun_ns, abs=2)
