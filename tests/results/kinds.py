@@ -71,6 +71,7 @@ KINDS = {
     "captured": captured,
     "certificate": lambda: captured().certificate(),
     "choice": lambda: ss.best(np.tanh, X, device="simulated", engines="sync,async", progress=False),
+    "code": lambda: ss.analysis.by_code(comparison()["sync"].trace),
     "comparison": comparison,
     "compilation": log,
     "compilation-comparison": lambda: CompilationComparison("layer", log(), log(), (2.0,) * 6),

@@ -6,6 +6,9 @@ from streamscope.analysis.activity import Activity as Activity
 from streamscope.analysis.activity import Occupation as Occupation
 from streamscope.analysis.activity import activity as activity
 from streamscope.analysis.activity import fullness as fullness
+from streamscope.analysis.code import CodeRow as CodeRow
+from streamscope.analysis.code import CodeTimes as CodeTimes
+from streamscope.analysis.code import by_code as by_code
 from streamscope.analysis.collectives import CollectiveTimes as CollectiveTimes
 from streamscope.analysis.collectives import LinkCopies as LinkCopies
 from streamscope.analysis.collectives import bus_bandwidth as bus_bandwidth

@@ -67,6 +67,7 @@ VIEWS: Door[View] = Door(
         "captured": "streamscope_widgets.capture_view:CAPTURED",
         "certificate": "streamscope_widgets.capture_view:CERTIFICATE",
         "choice": "streamscope_widgets.advice_view:CHOICE",
+        "code": "streamscope_widgets.code_view:CODE",
         "comparison": "streamscope_widgets.comparison_view:COMPARISON",
         "compilation": "streamscope_widgets.compilation_view:COMPILATION",
         "compilation-comparison": "streamscope_widgets.compilation_view:COMPILATION_COMPARISON",

@@ -10,6 +10,8 @@ from streamscope.trace.format import Format as Format
 from streamscope.trace.format import ReadOptions as ReadOptions
 from streamscope.trace.info import DeviceInfo as DeviceInfo
 from streamscope.trace.info import TraceInfo as TraceInfo
+from streamscope.trace.launch_sites import LaunchSites as LaunchSites
+from streamscope.trace.launch_sites import Site as Site
 from streamscope.trace.origins import Origins as Origins
 from streamscope.trace.origins import Trait as Trait
 from streamscope.trace.spans import Basis as Basis

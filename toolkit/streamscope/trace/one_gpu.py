@@ -39,6 +39,7 @@ def trace_of_gpu(trace: Trace, gpu: int) -> Trace:
         origins=replace(trace.origins, row_waits=waits[(waits >= 0).all(axis=1)]),
         collectives=trace.collectives.at(new_row),
         peers=trace.peers.at(new_row),
+        sites=trace.sites.at(new_row),
     )
 
 

@@ -20,6 +20,7 @@ from streamscope.trace.columns import Blocks
 from streamscope.trace.file_checks import plain
 from streamscope.trace.format import read_as, writers, written
 from streamscope.trace.info import DeviceInfo, TraceInfo
+from streamscope.trace.launch_sites import LaunchSites
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, SpanKind, SpanTable
 from streamscope.words import counted
@@ -44,11 +45,13 @@ class Trace(Result):
         Which spans are parts of collectives, of which kind and size, as far as that is known.
     peers : PeerCopies
         Which spans are copies from GPU to GPU, and between which two.
+    sites : LaunchSites
+        Lines and modules that launched spans, where the profiler tells them; those of programs are in ``origins``.
 
     Raises
     ------
     TraceError
-        Collectives or copies name rows that are not work of a GPU.
+        Collectives, copies or launch sites name rows that are not work of a GPU.
 
     Examples
     --------
@@ -68,9 +71,10 @@ class Trace(Result):
     blocks: Blocks = field(default_factory=Blocks)
     collectives: Collectives = field(default_factory=Collectives)
     peers: PeerCopies = field(default_factory=PeerCopies)
+    sites: LaunchSites = field(default_factory=LaunchSites)
 
     def __post_init__(self) -> None:
-        for found in (self.collectives, self.peers):
+        for found in (self.collectives, self.peers, self.sites):
             if len(found) and not (found.span[-1] < len(self.spans) and (self.spans.kind[found.span] >= SpanKind.KERNEL).all()):
                 raise TraceError(f"{found.NOUN} must name rows with work of a GPU; the trace has {counted(len(self.spans), 'span')}")
 

@@ -1,0 +1,429 @@
+"""Which line, module or range of the user's code costs most time on the GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.analysis.gpus import busiest, several_gpus
+from streamscope.analysis.intervals import Intervals, union
+from streamscope.analysis.table import device_words, in_markdown, markdown_rows
+from streamscope.analysis.work import Work, work_of
+from streamscope.arguments import shown
+from streamscope.arrays import IntArray
+from streamscope.errors import TraceError, printable
+from streamscope.results.result import Result
+from streamscope.trace.info import TraceInfo
+from streamscope.trace.joins import call_rows
+from streamscope.trace.launch_sites import Site
+from streamscope.trace.nesting import innermost
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
+from streamscope.trace.trace import Trace
+from streamscope.words import aligned, counted, format_us, percent, shortened_inside, time_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+By = Literal["line", "module", "range"]
+UNKNOWN = "unknown"
+"""Name of the row for launches of which the trace does not tell the line, module or range."""
+MOST_ROWS = 20
+"""Rows of a table in text; `CodeTimes.to_dict` has all."""
+_LONGEST_NAME = 60
+_LINE = re.compile(r"(?P<file>.+?):(?P<line>\d{1,9})(?:: (?P<text>.*))?", re.DOTALL)
+_NEEDED = {
+    "line": "PyTorch's profiler writes lines with with_stack=True, and programs and captures of Streamscope know theirs",
+    "module": "PyTorch's profiler writes modules with with_stack=True, and captures of PyTorch code know theirs",
+    "range": "torch.profiler.record_function and NVTX make ranges, and ss.label does in programs",
+}
+
+
+class _Key(NamedTuple):
+    """What tells rows apart."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+    defined: bool = False
+
+
+@dataclass(frozen=True)
+class CodeRow:
+    """One line, module or range.
+
+    Attributes
+    ----------
+    name : str
+        Name of the function, text of the line, name of the module or of the range. `UNKNOWN` where the trace does not tell.
+    file : str
+        Empty where unknown.
+    line : int or None
+        Number of the line in the file.
+    kernels : int
+    gpu_ns, exposed_ns, idle_ns : int
+        As `by_code` defines them.
+    share : float
+        Of the GPU's time, 0 to 1.
+    defined : bool
+        Whether ``line`` is where the function is defined, and not the line that launched.
+    """
+
+    name: str
+    file: str
+    line: int | None
+    kernels: int
+    gpu_ns: int
+    exposed_ns: int
+    idle_ns: int
+    share: float
+    defined: bool = False
+
+    @property
+    def place(self) -> str:
+        """File and line, as an editor takes them: ``"model.py:12"``; empty where unknown."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    @property
+    def called(self) -> str:
+        """Name and place, for a sentence."""
+        return " ".join(filter(None, (self.name, f"({self.place})" if self.place else "")))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values, times in µs."""
+        return {
+            "name": self.name, "file": self.file or None, "line": self.line, "kernels": self.kernels, "gpu_us": self.gpu_ns / 1000,
+            "exposed_us": self.exposed_ns / 1000, "idle_us": self.idle_ns / 1000, "share": self.share,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class CodeTimes(Result):
+    """Result of `by_code`. It is shown as a table, the row with most GPU time first.
+
+    Attributes
+    ----------
+    info : TraceInfo
+        Where the trace comes from.
+    by : str
+        ``"line"``, ``"module"`` or ``"range"``.
+    rows : tuple of CodeRow
+        The row with most GPU time first. One of them is `UNKNOWN`, if the trace tells of some launches only.
+    gpu_ns, exposed_ns, idle_ns, kernels : int
+        Totals of the GPU: those of the rows and of the unattributed rest together.
+    unattributed : CodeRow
+        Work without a launch call in the trace; all of it, where the trace tells nothing. Its idle time includes that after the last work.
+    gpu : int or None
+        Which GPU the numbers are of: the busiest, where the trace has several.
+    """
+
+    view = "code"
+
+    info: TraceInfo
+    by: str
+    rows: tuple[CodeRow, ...]
+    gpu_ns: int
+    exposed_ns: int
+    idle_ns: int
+    kernels: int
+    unattributed: CodeRow
+    gpu: int | None = None
+
+    @property
+    def title(self) -> str:
+        """Program, device, and which GPU."""
+        gpu = "" if self.gpu is None else f" · GPU {self.gpu}"
+        return f"{self.info.program} · {device_words(self.info.device)}{gpu}"
+
+    @property
+    def defined(self) -> bool:
+        """Whether a place of a row is where a function is defined."""
+        return any(row.defined for row in self.rows)
+
+    @property
+    def answer(self) -> str:
+        """The row that costs most, in a sentence."""
+        known = [row for row in self.rows if row.name != UNKNOWN or row.place]
+        if not self.gpu_ns:
+            return "The trace has no time of a GPU."
+        if not known:
+            return f"The trace names no {self.by} for any kernel: {_NEEDED[self.by]}."
+        most = known[0]
+        return (
+            f"{shortened_inside(most.called, 2 * _LONGEST_NAME)} costs most: {percent(most.share)} of {time_text(self.gpu_ns)} on the GPU."
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of the rows."""
+        said = []
+        if self.defined:
+            said.append("A file and line is where the function is defined: the profiler does not write the line that ran.")
+        if unknown := [row for row in self.rows if row.name == UNKNOWN and not row.place]:
+            said.append(f"{percent(unknown[0].share)} of the time is of an {UNKNOWN} {self.by}: the trace does not tell it.")
+        if self.unattributed.gpu_ns and self.rows:
+            said.append(f"{time_text(self.unattributed.gpu_ns)} have no launch call in the trace, and stand in no row.")
+        return tuple(said)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values, times in µs; ``gpu_us`` is the sum of the rows and ``unattributed_us``.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines="async", device="simulated", progress=False)
+        >>> found = ss.analysis.by_code(runs["async"].trace).to_dict()
+        >>> list(found)[:3], list(found["rows"][0])
+        (['by', 'rows', 'unattributed_us'],
+         ['name', 'file', 'line', 'kernels', 'gpu_us', 'exposed_us', 'idle_us', 'share'])
+        """
+        rest = self.unattributed
+        return {
+            "by": self.by,
+            "rows": [row.to_dict() for row in self.rows],
+            "unattributed_us": rest.gpu_ns / 1000,
+            "unattributed": {"kernels": rest.kernels, "exposed_us": rest.exposed_ns / 1000, "idle_us": rest.idle_ns / 1000},
+            "gpu": self.gpu,
+            "kernels": self.kernels,
+            "gpu_us": self.gpu_ns / 1000,
+            "exposed_us": self.exposed_ns / 1000,
+            "idle_us": self.idle_ns / 1000,
+            "lines_are": "definitions" if self.defined else "lines",
+            "notes": list(self.notes),
+        }
+
+    def heads(self) -> tuple[str, ...]:
+        """Return the headings of the table."""
+        place = ("defined at" if self.defined else "file:line",) if self.by == "line" else ()
+        name = "function" if self.defined else self.by
+        return (name, *place, "kernels", "GPU, µs", "share", "exposed, µs", "idle caused, µs")
+
+    def table_rows(self, most: int | None = None) -> Iterator[tuple[str, ...]]:
+        """Yield the rows as text, under `heads`; all, or at most so many. The rest comes last, if there is any."""
+        for row in self.rows[:most]:
+            yield self._cells(row)
+        if most is not None and (others := self.rows[most:]):
+            name = counted(len(others), f"more {self.by}")
+            yield self._cells(_summed(name, others))
+        rest = self.unattributed
+        if rest.gpu_ns or rest.idle_ns or rest.kernels:
+            yield self._cells(rest)
+
+    def _cells(self, row: CodeRow) -> tuple[str, ...]:
+        place = (row.place,) if self.by == "line" else ()
+        times = [format_us(value / 1000) for value in (row.gpu_ns, row.exposed_ns, row.idle_ns)]
+        return (" ".join(row.name.split()), *place, f"{row.kernels:,}", times[0], percent(row.share), *times[1:])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a DataFrame, times in µs."""
+        import pandas as pd
+
+        return pd.DataFrame([row.to_dict() for row in self.rows], columns=list(CodeRow("", "", None, 0, 0, 0, 0, 0.0).to_dict()))
+
+    def _markdown(self) -> str:
+        """Return a short page: the answer, the table, the notes."""
+        notes = [f"- {in_markdown(note)}" for note in self.notes]
+        table = markdown_rows(self.heads(), self.table_rows(MOST_ROWS)) if self.rows else []
+        return printable("\n".join([f"# {in_markdown(self.title)}", "", in_markdown(self.answer), "", *table, "", *notes, ""]))
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+    def __repr__(self) -> str:
+        cells = [(shortened_inside(name, _LONGEST_NAME), *others) for name, *others in self.table_rows(MOST_ROWS)]
+        table = ["", *aligned([self.heads(), *cells], numbers=True)] if self.rows else []
+        return printable("\n".join([self.title, self.answer, *table, *self.notes]))
+
+
+def by_code(trace: Trace, by: By = "line", communication: Iterable[str] = ()) -> CodeTimes:
+    """Divide a GPU's time among the lines, modules or ranges of the code that launched its work.
+
+    Formula, of each row: GPU time = sum of the durations of its kernels, copies and sets. Those side by side count each, so shares are of
+    the sum. Exposed = its part of `exposed_communication_ns`: time of its communication with no kernel computing. Where two
+    collectives run at once, the time belongs to the one that began first. Idle caused = gaps of the GPU that end with its work. Of several
+    that begin at once, the gap belongs to the one that was launched first. Gaps are those of `device_idle`, from the first call on.
+    Unit: ns. With the unattributed rest, rows add up to the GPU's sum of durations, exposed communication and idle time. Of several
+    GPUs, it is the busiest; ``trace.of_gpu(n)`` gives another.
+
+    The line is the user's own, of a program or a capture; or of the innermost frame of the thread at the time of the launch call, as
+    PyTorch's profiler writes it: then the line is where the function is defined. The module is the innermost one. The range is the
+    label of the operation, or the innermost range around the launch call on its thread, operators of PyTorch among them; of captured code
+    the operator. Backward kernels belong to the line and module of their forward operator.
+
+    Parameters
+    ----------
+    trace : Trace
+    by : {"line", "module", "range"}
+    communication : iterable of str
+        Patterns of yours for kernels that communicate, as `work_of` takes them.
+
+    Raises
+    ------
+    TraceError
+        ``by`` is something else, or ``trace`` is not a trace.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines="async", device="simulated", progress=False)
+    >>> found = ss.analysis.by_code(runs["async"].trace, "line")
+    >>> found.rows[0].place, found.rows[0].kernels
+    ('programs.py:68', 32)
+    >>> sum(row.gpu_ns for row in found.rows) + found.unattributed.gpu_ns == found.gpu_ns
+    True
+    """
+    if not isinstance(trace, Trace):
+        raise TraceError(f"by_code divides the time of a trace, not of {shown(trace)}", hint='a run has one: runs["graph"].trace')
+    if by not in [*get_args(By)]:
+        raise TraceError(f"time is divided by line, module or range, not by {shown(by)}", hint='by="line"')
+    gpu = None
+    if several_gpus(trace.spans):
+        trace = busiest(trace)
+        gpu = trace.gpus[0]
+    spans = trace.spans
+    device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
+    call = call_rows(spans, device)
+    code, keys = _codes(trace, by, device, call)
+    if keys:
+        code = np.where((code < 0) & (call >= 0), len(keys), code)
+        keys = [*keys, _Key(UNKNOWN)]
+    begin_ns, end_ns = (int(spans.start_ns[0]), int(spans.end_ns.max())) if len(spans) else (0, 0)
+    tail_ns = max(0, end_ns - int(spans.end_ns[device].max(initial=begin_ns)))
+    exposed_ns = _exposed_ns(spans, device, work_of(trace, communication))
+    idle_ns = _idle_before_ns(spans, device, call, begin_ns)
+    columns = (spans.kind[device] == SpanKind.KERNEL, spans.duration_ns[device], exposed_ns, idle_ns)
+    # Up to 2**53 ns in all, so sums of floats are exact.
+    sums = np.stack([np.bincount(code + 1, column, len(keys) + 1).astype(np.int64) for column in columns], axis=1)
+    sums[0, 3] += tail_ns
+    total = sums.sum(axis=0).tolist()
+    row = partial(_row, total_ns=total[1])
+    rest, *each = sums.tolist()
+    rows = [row(key, *numbers) for key, numbers in zip(keys, each, strict=True) if any(numbers)]
+    rows.sort(key=lambda one: (-one.gpu_ns, one.name == UNKNOWN, -one.idle_ns, one.file, one.line or 0, one.name))
+    unattributed = row(_Key("not attributed"), *rest)
+    return CodeTimes(trace.info, by, tuple(rows), total[1], total[2], total[3], total[0], unattributed, gpu)
+
+
+def _row(key: _Key, kernels: int, gpu_ns: int, exposed_ns: int, idle_ns: int, *, total_ns: int) -> CodeRow:
+    share = gpu_ns / total_ns if total_ns else 0.0
+    return CodeRow(key.name, key.file, key.line or None, kernels, gpu_ns, exposed_ns, idle_ns, share, key.defined)
+
+
+def _summed(name: str, rows: Sequence[CodeRow]) -> CodeRow:
+    names = ("kernels", "gpu_ns", "exposed_ns", "idle_ns", "share")
+    return CodeRow(name, "", None, **{each: sum(getattr(row, each) for row in rows) for each in names})
+
+
+def _codes(trace: Trace, by: str, device: IntArray, call: IntArray) -> tuple[IntArray, list[_Key]]:
+    """Return an index into the keys for each row of the device, -1 where it is not known, and the keys."""
+    numbers: dict[_Key, int] = {}
+    spans, sites = trace.spans, trace.sites
+    found = np.full(len(spans) + 1, -1, np.int64)  # The last is of no call.
+    if by == "range":
+        ranges = _around(spans, call)
+        of_name = {name: numbers.setdefault(_Key(spans.names[name]), len(numbers)) for name in np.unique(spans.name[ranges[ranges >= 0]])}
+        found[device] = [of_name[name] if row >= 0 else -1 for row, name in zip(ranges.tolist(), spans.name[ranges].tolist(), strict=True)]
+    else:
+        of_site = np.array([_number(_of_site(site, by), numbers) for site in sites.sites], np.int64)
+        found[sites.span] = of_site[sites.site] if len(sites) else -1
+    of_operation = np.array([*(_number(key, numbers) for key in _of_operations(trace, by)), -1], np.int64)
+    operation = spans.operation[device]
+    own = of_operation[np.where((operation >= 0) & (operation < len(of_operation)), operation, -1)]
+    return np.where(own >= 0, own, found[device]), list(numbers)
+
+
+def _number(key: _Key | None, numbers: dict[_Key, int]) -> int:
+    return -1 if key is None else numbers.setdefault(key, len(numbers))
+
+
+def _of_site(site: Site, by: str) -> _Key | None:
+    if by == "module":
+        return _Key(site.module) if site.module else None
+    return _Key(site.function or site.file, site.file, site.line, site.defined) if site.function or site.file else None
+
+
+def _of_operations(trace: Trace, by: str) -> Iterator[_Key | None]:
+    """Yield the key of each operation of a program or a capture, by its id; None where it is not known."""
+    words = trace.origins.words()
+    captured = any("operator" in each for each in words)
+    for each in words:
+        label = each.get("label", "")
+        if by == "line":
+            yield _of_line(each.get("line", ""))
+        elif by == "module":
+            name = each.get("module", label if captured else "")
+            yield _Key(name) if name else None
+        else:
+            name = each.get("operator", "") if captured else label
+            yield _Key(name) if name else None
+
+
+def _of_line(text: str) -> _Key | None:
+    """Read ``model.py:12: h = x @ w``."""
+    found = _LINE.fullmatch(text)
+    if found is None:
+        return _Key(text) if text else None
+    return _Key(found["text"] or f"{found['file']}:{found['line']}", found["file"], int(found["line"]))
+
+
+def _around(spans: SpanTable, call: IntArray) -> IntArray:
+    """Return the innermost range around each launch call, on its thread; -1 where there is none, or no call."""
+    found = np.full(len(call), -1, np.int64)
+    ranges = np.flatnonzero(spans.kind == SpanKind.RANGE)
+    called = np.flatnonzero(call >= 0)
+    if not len(ranges) or not len(called):
+        return found
+    threads = spans.stream_lanes
+    number = {spans.lanes[lane].removesuffix(" ranges"): lane for lane in np.unique(threads[spans.lane[ranges]]).tolist()}
+    lane_of = np.array([number.get(spans.lanes[lane].removesuffix(" ranges"), -1) for lane in threads.tolist()], np.int64)
+    of_range, of_call = lane_of[spans.lane[ranges]], lane_of[spans.lane[call[called]]]
+    for thread in np.unique(of_call[of_call >= 0]).tolist():
+        some, asked = ranges[of_range == thread], called[of_call == thread]
+        inner = innermost(spans.start_ns[some], spans.end_ns[some], spans.start_ns[call[asked]])
+        found[asked] = np.where(inner >= 0, some[inner], -1)
+    return found
+
+
+def _idle_before_ns(spans: SpanTable, device: IntArray, call: IntArray, begin_ns: int) -> IntArray:
+    """Return for each row of the device the idle time of the GPU that ends with it."""
+    idle_ns = np.zeros(len(device), np.int64)
+    if not len(device):
+        return idle_ns
+    call_ns = np.where(call >= 0, spans.start_ns[call], np.iinfo(np.int64).max)
+    order = np.lexsort((call_ns, spans.start_ns[device]))
+    start_ns, end_ns = spans.start_ns[device][order], spans.end_ns[device][order]
+    before_ns = np.maximum.accumulate(np.concatenate([[begin_ns], end_ns[:-1]]))
+    # Work that begins at once with other work must find no gap, also if that took no time.
+    before_ns[1:] = np.maximum(before_ns[1:], np.where(np.diff(start_ns) == 0, start_ns[1:], before_ns[1:]))
+    idle_ns[order] = np.maximum(start_ns - before_ns, 0)
+    return idle_ns
+
+
+def _exposed_ns(spans: SpanTable, device: IntArray, work: npt.NDArray[Any]) -> IntArray:
+    """Return for each row of the device the time of its communication without compute, and without communication that began earlier."""
+    exposed_ns = np.zeros(len(device), np.int64)
+    at = np.flatnonzero(work[device] == Work.COMMUNICATION)  # In the order of starts, as the table is.
+    if not len(at):
+        return exposed_ns
+    computing = np.flatnonzero(work == Work.COMPUTE)
+    busy = union(spans.start_ns[computing], spans.end_ns[computing])
+    start_ns, end_ns = spans.start_ns[device[at]], spans.end_ns[device[at]]
+    start_ns = np.maximum(start_ns, np.maximum.accumulate(np.concatenate([start_ns[:1], end_ns[:-1]])))
+    end_ns = np.maximum(start_ns, end_ns)
+    exposed_ns[at] = end_ns - start_ns - (_within_ns(busy, end_ns) - _within_ns(busy, start_ns))
+    return exposed_ns
+
+
+def _within_ns(some: Intervals, time_ns: IntArray) -> IntArray:
+    """Return how much of some intervals lies before each time."""
+    length_ns = np.concatenate([[0], np.cumsum(some.end_ns - some.start_ns)])
+    begun = np.searchsorted(some.start_ns, time_ns, side="right")
+    last_end_ns = np.concatenate([time_ns[:1], some.end_ns])[begun] if len(time_ns) else time_ns
+    beyond_ns = np.where(begun > 0, np.maximum(last_end_ns - time_ns, 0), 0)
+    found: IntArray = length_ns[begun] - beyond_ns
+    return found

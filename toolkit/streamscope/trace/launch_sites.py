@@ -1,0 +1,115 @@
+"""Launch sites: which line and module of the user's code launched each kernel, as far as a profiler tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from streamscope.arguments import shown
+from streamscope.arrays import IntArray
+from streamscope.errors import TraceError
+from streamscope.trace.columns import SpanColumns, holds, none
+from streamscope.trace.file_checks import listed_texts
+
+MOST_LINE = 2**31 - 1
+"""Largest number of a line."""
+
+
+class Site(NamedTuple):
+    """A place in the user's code. Texts are empty, and the line is 0, where they are not known."""
+
+    function: str = ""
+    file: str = ""
+    line: int = 0
+    module: str = ""
+    """Name of the instance, such as ``"Linear_0"``."""
+    defined: bool = False
+    """Whether ``line`` is where the function is defined, and not the line that launched."""
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchSites(SpanColumns):
+    """Launch sites as equally long columns, one row for each span on a GPU whose site is known, sorted by ``span``.
+
+    Attributes
+    ----------
+    span : int32 array
+        Row of the table of spans.
+    site : int32 array
+        Index into ``sites``.
+    sites : tuple of Site
+        Function, file, line and module.
+
+    Raises
+    ------
+    TraceError
+        A column is not as said here, rows are not sorted, or there are more than 1,000,000.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamscope.trace import LaunchSites, Site
+    >>> found = LaunchSites(np.array([4, 9]), np.array([0, 0]), (Site("forward", "model.py", 12, "Net_0"),))
+    >>> len(found), found.sites[found.site[1]].file
+    (2, 'model.py')
+    """
+
+    span: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
+    site: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
+    sites: tuple[Site, ...] = ()
+
+    NOUN: ClassVar = "launch sites"
+    MOST: ClassVar = 1_000_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not _are_sites(self.sites):
+            raise TraceError(f"sites must be a tuple of Site, not {shown(self.sites)}")
+        if int(self.site.max(initial=-1)) >= len(self.sites):
+            raise TraceError(f"site of launch sites must index its {len(self.sites)} sites")
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether columns and sites are equal."""
+        return isinstance(other, LaunchSites) and super().__eq__(other) and self.sites == other.sites
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values. ``span`` is stored as differences, which are short. A site is a row of numbers, texts are apart."""
+        texts: dict[str, int] = {}
+        rows = [
+            [*(texts.setdefault(text, len(texts)) for text in (one.function, one.file, one.module)), one.line, int(one.defined)]
+            for one in self.sites
+        ]
+        return {"span": np.diff(self.span, prepend=0).tolist(), "site": self.site.tolist(), "sites": rows, "texts": list(texts)}
+
+    @classmethod
+    def _stored(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+        columns = super()._stored(stored)
+        texts = listed_texts(stored["texts"])
+        columns["span"] = np.cumsum(columns["span"], dtype=np.int64)
+        return columns | {"sites": tuple(_site(row, texts) for row in stored["sites"])}
+
+
+def _site(row: Sequence[int], texts: Sequence[str]) -> Site:
+    function, file, module, line, defined = row
+    if min(function, file, module) < 0 or defined not in (0, 1):
+        raise ValueError(f"{row} is not a launch site")
+    return Site(texts[function], texts[file], line, texts[module], bool(defined))
+
+
+def _are_sites(given: object) -> bool:
+    return isinstance(given, tuple) and all(map(_is_site, given))
+
+
+def _is_site(one: object) -> bool:
+    return (
+        isinstance(one, Site)
+        and all(isinstance(text, str) for text in (one.function, one.file, one.module))
+        and type(one.line) is int
+        and 0 <= one.line <= MOST_LINE
+        and isinstance(one.defined, bool)
+    )

@@ -1,0 +1,56 @@
+"""Times by line, module or range as static HTML: the row that costs most first, with its place in the code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamscope.analysis.code import CodeRow, CodeTimes
+from streamscope.results.views import View
+from streamscope.words import counted, shortened, shortened_inside
+from streamscope_widgets.show import palette
+from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, lead, small, table
+
+MOST_ROWS, MORE_ROWS = 15, 200
+"""Rows that are seen at once, and those that unfold."""
+LONGEST_NAME, LONGEST_TITLE = 80, 400
+LONGEST_BAR = 120
+"""Pixels."""
+MEANINGS = {
+    "defined at": "File and line where the function is defined. The profiler does not write the line that ran.",
+    "file:line": "The line that launched the work.",
+    "kernels": "Kernels that it launched.",
+    "GPU, µs": "Sum of the durations of its kernels, copies and sets. The table is in this order.",
+    "share": "Of the sum of all durations on the GPU.",
+    "exposed, µs": "Time of its communication in which no kernel computes.",
+    "idle caused, µs": "Gaps of the GPU that end with its work.",
+}
+
+
+def code_html(found: CodeTimes) -> Html:
+    """Return it as HTML of less than 200 kB that needs no script, style sheet or network."""
+    parts = [above(shortened(found.title, 3 * LONGEST_NAME)), lead(found.answer)]
+    if found.rows:
+        name, *others = found.heads()
+        columns = [Column(name, kind="prose")]
+        columns += [Column(head, MEANINGS[head], "code" if head in ("defined at", "file:line") else "number") for head in others]
+        columns.append(Column(kind="bar"))
+        cells = list(found.table_rows(MORE_ROWS))
+        # Behind the rows stand their rest and what is in no row.
+        rows = [_row(texts, row) for texts, row in zip(cells, found.rows[:MORE_ROWS], strict=False)]
+        last = [Row((*texts, "")) for texts in cells[len(rows) :]]
+        few = rows[:MOST_ROWS]
+        parts.append(table(columns, few if len(rows) > MOST_ROWS else [*few, *last]))
+        if len(rows) > MOST_ROWS:
+            parts.append(folded(counted(len(rows) - MOST_ROWS, "more row"), table(columns, [*rows[MOST_ROWS:], *last])))
+    return block(*parts, *map(small, found.notes))
+
+
+def _row(cells: Sequence[str], row: CodeRow) -> Row:
+    name, *others = cells
+    drawn = bar(LONGEST_BAR * row.share, palette.KERNELS[0]) if row.gpu_ns else Html()
+    if row.file:
+        others[0] = shortened_inside(others[0], LONGEST_NAME)
+    return Row((shortened_inside(name, LONGEST_NAME), *others, drawn), title=shortened(row.called, LONGEST_TITLE))
+
+
+CODE = View(of="code", html=code_html)
