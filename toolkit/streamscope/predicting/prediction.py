@@ -52,7 +52,7 @@ class Prediction(Trace):
 
     Attributes
     ----------
-    spans, info, origins, blocks, collectives, peers
+    spans, info, origins, blocks, collectives, peers, sites
         As of any trace; there are no blocks.
     scenario : Scenario
         Its tasks and changes.
