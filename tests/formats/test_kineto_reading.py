@@ -311,8 +311,8 @@ def test_what_is_not_read_is_counted(written):
     events = [kernel("k", 0, 10, 1), *functions, event("cpu_op", "o", 0, 1) | {"dur": None}, *apart]
     assert read(written(events)).info.notes == (
         "left out: 1 event of category 'cpu_op' without a time",
-        "left out: 2 events of category 'python_function'",
         "left out: 2 events whose begin and end stand apart",
+        "of 2 frames of Python, only the line and the module of each launch call are kept",
         "1 of 1 device span without a launch call: launch latency unknown",
     )
 

@@ -15,6 +15,7 @@ from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
 from streamscope.trace.instances import CollectiveFacts, PeerFacts
 from streamscope.trace.joins import distinct, looked_up
+from streamscope.trace.launch_sites import Site
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind
 
 FAR_NS = 2**61
@@ -76,8 +77,8 @@ class Activities:
     fact: npt.NDArray[Any] = field(default_factory=_none)
     """int64: index into ``facts``; -1 for none."""
     names: tuple[str, ...] = ()
-    facts: Sequence[CollectiveFacts | PeerFacts] = ()
-    """What the profiler says of work with other GPUs."""
+    facts: Sequence[CollectiveFacts | PeerFacts | Site] = ()
+    """What the profiler says of work with other GPUs; and of calls, where they stand in the user's code."""
     places: Mapping[int, str] = field(default_factory=dict)
     """Texts for numbers of threads and streams that are not numbers in the file."""
     processes: Mapping[int, str] = field(default_factory=dict)

@@ -17,7 +17,8 @@ from streamscope.trace.activities import ON_DEVICE, Activities, gpu_names, gpus_
 from streamscope.trace.collectives import PeerCopies
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.instances import CollectiveFacts, PeerFacts, collectives_of
-from streamscope.trace.joins import CALL_KINDS, distinct, looked_up
+from streamscope.trace.joins import CALL_KINDS, call_rows, distinct, looked_up
+from streamscope.trace.launch_sites import LaunchSites, Site
 from streamscope.trace.origins import Origins
 from streamscope.trace.plausibility import possible
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MOST_FOREIGN_SPANS, MOST_GPU, Basis, SpanKind, SpanTable
@@ -144,15 +145,16 @@ def foreign_trace(
         "graph_node": found.graph_node,
     }
     table = SpanTable(**columns, names=names, lanes=lanes, gpus=lane_gpus)
-    rows = np.flatnonzero(found.fact >= 0)
+    rows = np.flatnonzero((found.fact >= 0) & found.is_kind(ON_DEVICE))
     facts = [(row, found.facts[fact]) for row, fact in zip(rows.tolist(), found.fact[rows].tolist(), strict=True)]
     collectives = collectives_of(table, {row: fact for row, fact in facts if isinstance(fact, CollectiveFacts)}, said)
     copies = [(row, *fact) for row, fact in facts if isinstance(fact, PeerFacts) and 0 <= min(fact) <= max(fact) <= MOST_GPU]
     if len(copies) > PeerCopies.MOST:
         said.append(f"not told apart: {counted(len(copies), 'copy', 'copies')} between GPUs, since a trace keeps {PeerCopies.MOST:,}")
         copies = []
+    sites = _launch_sites(found, table, said)
     about = TraceInfo(engine, program, device, recorder, notes=tuple(said), **info)
-    return Trace(table, about, _origins(found, waits), collectives=collectives, peers=PeerCopies.of(copies))
+    return Trace(table, about, _origins(found, waits), collectives=collectives, peers=PeerCopies.of(copies), sites=sites)
 
 
 def _order(start_ns: IntArray, end_ns: IntArray) -> IntArray:
@@ -182,6 +184,21 @@ def _origins(found: Activities, waits: EventWaits | None) -> Origins:
     one_stream = all(len(distinct(column[device])[0]) <= 1 for column in (found.gpu, found.place))
     known = len(launch) > 0 and not hidden and (told or (not waited and one_stream))
     return Origins(row_waits=rows, complete=known)
+
+
+def _launch_sites(found: Activities, table: SpanTable, said: list[str]) -> LaunchSites:
+    """Return where the work on the device was launched: the site of its call, where that is known."""
+    if not (found.fact[found.is_kind(CALL_KINDS)] >= 0).any():
+        return LaunchSites()
+    device = np.flatnonzero(found.is_kind(DEVICE_KINDS))
+    call = call_rows(table, device)
+    fact = np.where(call >= 0, found.fact[call], -1)
+    device, fact = device[fact >= 0], fact[fact >= 0]
+    if len(device) > LaunchSites.MOST:
+        said.append(f"without its line: {counted(len(device) - LaunchSites.MOST, 'device span')}, since a trace keeps {LaunchSites.MOST:,}")
+        device, fact = device[: LaunchSites.MOST], fact[: LaunchSites.MOST]
+    used, site = distinct(fact)
+    return LaunchSites(device, site, tuple(one for one in map(found.facts.__getitem__, used.tolist()) if isinstance(one, Site)))
 
 
 def _profiler_notes(found: Activities, start_ns: IntArray, end_ns: IntArray) -> list[str]:

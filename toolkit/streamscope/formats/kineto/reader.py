@@ -20,6 +20,7 @@ import numpy.typing as npt
 from streamscope.errors import TraceError, printable
 from streamscope.formats.kineto.events import AnyEvent, Beside, EventsReader
 from streamscope.formats.kineto.ranks import by_process, of_one_process
+from streamscope.formats.kineto.stacks import MOST_FRAMES, Frames, Operators, Stacks, ThreadTimes
 from streamscope.formats.kineto.values import fact_of, products, times_ns, whole_numbers
 from streamscope.formats.metadata import created_at, device_info, host_info, versions_of
 from streamscope.trace.activities import (
@@ -38,6 +39,7 @@ from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.instances import CollectiveFacts, PeerFacts
 from streamscope.trace.joins import distinct, looked_up
+from streamscope.trace.launch_sites import Site
 from streamscope.trace.plausibility import recorded
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
 from streamscope.trace.symbols import call_kinds
@@ -49,6 +51,7 @@ _DEVICE = {
 }  # fmt: skip
 """The last two stand in files of PyTorch before 1.12, as do ``Kernel``, ``Runtime`` and ``Operator``."""
 _RANGES = ("cpu_op", "user_annotation", "operator", "nvtx")
+_OPERATORS = ("cpu_op", "operator")
 _CALLS = ("runtime", "driver")
 _WAITS = ("correlation", "stream", "wait_on_stream", "recorded_by")
 """Arguments that synchronisations have."""
@@ -142,7 +145,8 @@ class _Collected:
             name: [np.zeros((0, len(_WAITS)), np.int64)] for name in (_STREAM_WAIT, _STREAM_SYNC)
         }
         self._streams = Streams("context")
-        self._facts = list[CollectiveFacts | PeerFacts]()
+        self._facts = list[CollectiveFacts | PeerFacts | Site]()
+        self._stacks = Stacks()
         self._kept = self._on_device = 0
         self._timeless = 0
         """Kernels, copies and sets without a time."""
@@ -167,6 +171,10 @@ class _Collected:
             raise self._no_work()
         self._parts[-1].names, self._parts[-1].facts = tuple(self._names), self._facts
         notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
+        if frames := self._categories["python_function"]:
+            notes.append(f"of {counted(frames, 'frame')} of Python, only the line and the module of each launch call are kept")
+        if self._stacks.left_out:
+            notes.append(f"left out: {counted(self._stacks.left_out, 'frame')} of Python, since {MOST_FRAMES:,} are kept")
         found = recorded(self._joined(), notes, _unknown_ns(beside))
         # In a file of ours, a correlation is that of one call, which may have launched work on several GPUs.
         told = of_one_process(found) if ours else by_process(found, tuple(self._pids))
@@ -174,7 +182,7 @@ class _Collected:
         notes += told.notes
         gpus = wanted_gpus(found, gpu)
         if told.devices:  # Copies between GPUs name them as their processes do.
-            found.facts = [fact if isinstance(fact, CollectiveFacts) else PeerFacts(-1, -1) for fact in found.facts]
+            found.facts = [PeerFacts(-1, -1) if isinstance(fact, PeerFacts) else fact for fact in found.facts]
         found.places = {**found.places, **self._streams.texts_of(found)}
         waits = None
         if not told.several:  # Else correlations of the file say nothing by themselves.
@@ -201,6 +209,12 @@ class _Collected:
                 f"the times of its kernels are {years} years and more: 'ts' and 'dur' are in µs, and these look like ns",
                 hint="divide 'ts' and 'dur' by 1,000",
             )
+        if self._stacks.count:
+            calls = np.flatnonzero(~on_device & (found.correlation >= 0))
+            columns = ThreadTimes(found.process[calls], found.place[calls], found.start_ns[calls], found.end_ns[calls])
+            site, sites = self._stacks.sites(columns)
+            found.fact[calls] = np.where(site >= 0, site + len(found.facts), -1)
+            found.facts = [*found.facts, *sites]
         return found
 
     def _add_category(self, category: str, events: list[Any]) -> None:
@@ -215,6 +229,8 @@ class _Collected:
                 self._count(len(timed))
             elif category == "cuda_sync":
                 self._add_synchronisations(events)
+            elif category == "python_function":
+                self._add_frames(events)
             elif category not in _QUIET:
                 self._lost[_of_category(category)] += len(events)
             self._categories[category] += len(events)
@@ -237,6 +253,8 @@ class _Collected:
         columns["process"] = _codes([event.pid for event in timed], self._pids)
         if device is None:
             columns["place"] = _numbers([event.tid for event in timed], self._places)
+        if category in _OPERATORS:
+            self._add_operators(timed, columns)
         if device is not None or is_call:
             columns["correlation"] = whole_numbers([event.args and event.args.correlation for event in timed], 0)
             columns["correlation"][columns["correlation"] == 0] = -1  # CUPTI counts from 1
@@ -246,6 +264,30 @@ class _Collected:
             # Streams of two contexts may have one number.
             columns["place"] = self._streams.places(columns["place"], _contexts([event.args for event in timed]))
         self._parts.append(Activities(**columns))
+
+    def _add_frames(self, events: list[Any]) -> None:
+        """Keep frames of the user's code and of modules."""
+        timed = [event for event in events if event.ts is not None and event.dur is not None]
+        if len(timed) < len(events):
+            self._lost["of category 'python_function' without a time"] += len(events) - len(timed)
+        code = self._stacks.code([event.name for event in timed])
+        rows = np.flatnonzero(code >= 0)
+        kept = [timed[row] for row in rows.tolist()]
+        start_ns = times_ns([event.ts for event in kept])
+        end_ns = start_ns + times_ns([event.dur for event in kept])
+        process = _codes([event.pid for event in kept], self._pids)
+        self._stacks.add(Frames(process, _numbers([event.tid for event in kept], self._places), start_ns, end_ns, code[rows]))
+
+    def _add_operators(self, events: list[Any], columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Keep operators that have a sequence number, by which operators of the backward pass belong to those of the forward one."""
+        given = [event.args for event in events]
+        sequence = whole_numbers([args and args.sequence_number for args in given], -1)
+        known = sequence >= 0
+        if known.any():
+            forward = whole_numbers([args and args.forward_thread for args in given], 0)
+            times = {name: columns[name] for name in ("process", "place", "start_ns", "end_ns")}
+            some = Operators(**times, sequence=sequence, forward=forward)
+            self._stacks.add(some if known.all() else some.rows(known))
 
     def _facts_of(self, events: Sequence[Any], argument: str) -> npt.NDArray[np.int64]:
         """Keep what work with an argument says of other GPUs, and return its places; -1 for all other work."""
@@ -367,6 +409,8 @@ def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArr
 def _codes(pids: Sequence[int | str | None], known: dict[str, int]) -> npt.NDArray[np.int64]:
     """Return numbers of the processes of events; there are few, so each is looked up once a chunk."""
     code = {pid: known.setdefault("" if pid is None else str(pid), len(known)) for pid in dict.fromkeys(pids)}
+    if len(code) == 1:  # As in nearly every file.
+        return np.full(len(pids), next(iter(code.values())), np.int64)
     return np.array([code[pid] for pid in pids], np.int64)
 
 

@@ -1,0 +1,295 @@
+"""Stacks of Python in Kineto files: which line and module launched each kernel. All expected rows were worked out by hand."""
+
+import json
+
+import numpy as np
+import pytest
+from tests.formats.kineto_files import call, content, dumps, event, kernel
+
+import streamscope as ss
+from streamscope.errors import TraceError
+from streamscope.formats.kineto import stacks
+from streamscope.formats.kineto.stacks import user_frame
+from streamscope.trace import LaunchSites, Site, SpanKind
+
+MAIN, ENGINE = 4242, 4300
+TRAIN = "/home/me/train.py(3): step"
+MODEL = "model.py(10): forward"
+CALL_IMPL = "torch/nn/modules/module.py(1553): _call_impl"
+LINEAR = "torch/nn/modules/linear.py(124): forward"
+BUILT_IN = "<built-in function linear>"
+
+
+def frame(name, start_ns, end_ns, tid=MAIN, **args):
+    return event("python_function", name, start_ns, end_ns, tid=tid, pid=4242, **args)
+
+
+def operator(name, start_ns, end_ns, sequence, forward=0, tid=MAIN):
+    return event("cpu_op", name, start_ns, end_ns, tid=tid, pid=4242, **{"Sequence number": sequence, "Fwd thread id": forward})
+
+
+def launch(correlation, start_ns, tid=MAIN, name="gemm"):
+    """Return a call of 10 ns and its kernel of 50 ns, which begins 1,000 ns after it."""
+    begin_ns = start_ns + 1000
+    return [call("cudaLaunchKernel", start_ns, start_ns + 10, correlation, tid=tid), kernel(name, begin_ns, begin_ns + 50, correlation)]
+
+
+def forward_and_backward():
+    """A step of two linear layers: launches 1 and 2 forward, 3 the loss, 4 to 6 backward, 7 the optimizer."""
+    return [
+        frame("threading.py(1002): _bootstrap", 0, 9000),
+        frame(TRAIN, 100, 8000),
+        frame(CALL_IMPL, 150, 2000),
+        frame("nn.Module: Net_0", 160, 1990),
+        frame(MODEL, 200, 1900),
+        frame("nn.Module: Linear_0", 300, 800),
+        frame(CALL_IMPL, 310, 790),
+        frame(LINEAR, 320, 780),
+        frame(BUILT_IN, 330, 770),
+        operator("aten::linear", 340, 760, 7),
+        operator("aten::t", 350, 360, 7),
+        operator("aten::addmm", 400, 700, 8),
+        *launch(1, 450),
+        frame("nn.Module: Linear_1", 900, 1500),
+        operator("aten::addmm", 1000, 1400, 9),
+        *launch(2, 1100),
+        operator("aten::mean", 2100, 2400, 10),
+        *launch(3, 2200),
+        # The engine's thread has no frames.
+        operator("autograd::engine::evaluate_function: MeanBackward0", 3000, 3400, 10, 1, ENGINE),
+        operator("MeanBackward0", 3010, 3390, 10, 1, ENGINE),
+        *launch(4, 3100, ENGINE),
+        operator("autograd::engine::evaluate_function: AddmmBackward0", 4000, 4400, 9, 1, ENGINE),
+        *launch(5, 4100, ENGINE),
+        event("cpu_op", "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 5000, 5400, tid=ENGINE, pid=4242),
+        *launch(6, 5100, ENGINE),
+        frame("/usr/lib/python3.12/site-packages/apex/optim.py(9): step", 6000, 6500),
+        *launch(7, 6100),
+        frame(TRAIN.replace("step", "save"), 7000, 7100),
+        frame("<eval_with_key>.3(5): forward", 7010, 7090),
+        *launch(8, 7050),
+    ]
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(events, name="step.json", **beside):
+        path = tmp_path / name
+        path.write_text(dumps(content(events, **beside)), encoding="utf-8")
+        return path
+
+    return write
+
+
+def sites(trace):
+    """Return function, line and module of each kernel by its correlation; None where the trace does not tell."""
+    site = dict(zip(trace.sites.span.tolist(), trace.sites.site.tolist(), strict=True))
+    found = {}
+    for row in np.flatnonzero(trace.spans.kind == SpanKind.KERNEL).tolist():
+        one = trace.sites.sites[site[row]] if row in site else None
+        found[int(trace.spans.correlation[row])] = one and (one.function, one.line, one.module)
+    return found
+
+
+EXPECTED = {
+    1: ("forward", 10, "Linear_0"),
+    2: ("forward", 10, "Linear_1"),
+    3: ("step", 3, ""),
+    4: ("step", 3, ""),  # of the mean, outside of the network
+    5: ("forward", 10, "Linear_1"),  # the number of the second layer
+    6: None,
+    7: ("step", 3, ""),  # the optimizer is a library
+    8: ("save", 3, ""),  # generated code is not the user's
+}
+
+
+def test_each_launch_belongs_to_the_innermost_frame_of_the_user_and_module(written):
+    trace = ss.read(written(forward_and_backward()))
+    assert sites(trace) == EXPECTED
+    assert all(site.defined for site in trace.sites.sites)
+    assert {site.file for site in trace.sites.sites} == {"/home/me/train.py", "model.py"}
+    assert trace.info.notes == ("of 13 frames of Python, only the line and the module of each launch call are kept",)
+    assert {trace.spans.names[code] for code in trace.spans.name[trace.spans.kind == SpanKind.RANGE]} >= {"aten::addmm"}
+
+
+def test_order_of_events_does_not_matter(written):
+    assert sites(ss.read(written(forward_and_backward()[::-1]))) == EXPECTED
+
+
+def test_rows_by_line_and_module(written):
+    trace = ss.read(written(forward_and_backward()))
+    found = ss.analysis.by_code(trace, "line")
+    assert [(row.name, row.place, row.kernels, row.gpu_ns) for row in found.rows] == [
+        ("step", "/home/me/train.py:3", 3, 150),
+        ("forward", "model.py:10", 3, 150),
+        ("save", "/home/me/train.py:3", 1, 50),
+        ("unknown", "", 1, 50),
+    ]
+    assert found.defined
+    assert found.unattributed.gpu_ns == 0
+    found = ss.analysis.by_code(trace, "module")
+    assert [(row.name, row.kernels) for row in found.rows] == [("unknown", 5), ("Linear_1", 2), ("Linear_0", 1)]
+
+
+def test_parquet_keeps_the_sites(written, tmp_path):
+    trace = ss.read(written(forward_and_backward()))
+    back = ss.read(trace.to_parquet(tmp_path / "step.parquet"))
+    assert back.sites == trace.sites
+    assert ss.analysis.by_code(back) == ss.analysis.by_code(trace)
+
+
+def test_of_an_operator_that_ran_again_the_last_one_before_counts(written):
+    """Numbers go on from step to step. Operators without a gradient repeat the number of the next one that has one."""
+    events = [
+        frame("a.py(1): first", 0, 1000),
+        operator("aten::zeros", 100, 200, 5),
+        frame("b.py(2): second", 1000, 2000),
+        operator("aten::mul", 1100, 1200, 5),
+        operator("MulBackward0", 3000, 3400, 5, 1, ENGINE),
+        *launch(1, 3100, ENGINE),
+        frame("c.py(3): third", 4000, 5000),
+        operator("aten::mul", 4100, 4200, 5),
+    ]
+    assert sites(ss.read(written(events))) == {1: ("second", 2, "")}
+
+
+def test_backward_on_the_thread_of_the_forward_pass(written):
+    """Frames around ``loss.backward()`` are there. The forward operator says more."""
+    events = [
+        frame("a.py(1): main", 0, 9000),
+        frame("b.py(2): layer", 100, 900),
+        operator("aten::mul", 200, 300, 5),
+        operator("MulBackward0", 3000, 3400, 5, 1),
+        *launch(1, 3100),
+    ]
+    assert sites(ss.read(written(events))) == {1: ("layer", 2, "")}
+
+
+def test_backward_without_its_forward_operator_is_unknown(written):
+    """The profiler began after the forward pass."""
+    events = [frame("a.py(1): main", 0, 9000), operator("MulBackward0", 3000, 3400, 5, 1), *launch(1, 3100), *launch(2, 5000)]
+    trace = ss.read(written(events))
+    assert sites(trace) == {1: None, 2: ("main", 1, "")}
+    assert {row.name for row in ss.analysis.by_code(trace).rows} == {"main", "unknown"}
+
+
+def test_several_forward_threads(written):
+    """Each thread counts its operators. Thread 1 alone has all numbers of the first backward thread; of the second, both could be."""
+    events = [
+        frame("a.py(1): one", 0, 900, tid=1),
+        frame("b.py(2): two", 0, 900, tid=2),
+        *(operator("aten::mul", 100 * number, 100 * number + 50, number, tid=1) for number in (1, 2, 3)),
+        *(operator("aten::mul", 100 * number, 100 * number + 50, number, tid=2) for number in (2, 3)),
+        operator("MulBackward0", 3000, 3100, 1, 1, ENGINE),
+        *launch(1, 3010, ENGINE),
+        operator("MulBackward0", 3200, 3300, 3, 1, ENGINE),
+        *launch(2, 3210, ENGINE),
+        operator("MulBackward0", 3400, 3500, 2, 2, ENGINE),
+        *launch(3, 3410, ENGINE),
+    ]
+    assert sites(ss.read(written(events))) == {1: ("one", 1, ""), 2: ("one", 1, ""), 3: None}
+
+
+def test_threads_of_two_processes_have_their_own_frames(written):
+    events = [frame("a.py(1): one", 0, 900), *launch(1, 100)]
+    others = [frame("b.py(2): two", 0, 900), call("cudaLaunchKernel", 100, 110, 2), kernel("relu", 1100, 1150, 2, device=1)]
+    for each in others[:2]:
+        each["pid"] = 4243
+    assert [*sites(ss.read(written([*events, *others]))).values()] == [("one", 1, ""), ("two", 2, "")]
+
+
+def test_all_kernels_of_a_graph_belong_to_its_launch(written):
+    events = [frame("a.py(1): replay", 0, 900), call("cudaGraphLaunch", 100, 200, 1)]
+    events += [kernel(name, 500 + at, 510 + at, 1, graph_node_id=at) for at, name in ((100, "a"), (200, "b"))]
+    trace = ss.read(written(events))
+    assert [trace.sites.sites[one].function for one in trace.sites.site] == ["replay", "replay"]
+
+
+def test_driver_call_within_the_call_of_the_runtime(written):
+    events = [frame("a.py(1): f", 0, 900), *launch(1, 100), call("cuLaunchKernel", 102, 108, 1, category="cuda_driver")]
+    assert sites(ss.read(written(events))) == {1: ("f", 1, "")}
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("train.py(12): <module>", Site("<module>", "train.py", 12, defined=True)),
+        ("/home/me/a(1)/b.py(7): f", Site("f", "/home/me/a(1)/b.py", 7, defined=True)),
+        ("C:\\me\\train.py(7): f", Site("f", "C:\\me\\train.py", 7, defined=True)),
+        ("/tmp/ipykernel_7/123.py(1): f", Site("f", "/tmp/ipykernel_7/123.py", 1, defined=True)),
+        ("<ipython-input-3-abc>(2): f", Site("f", "<ipython-input-3-abc>", 2, defined=True)),
+        ("mypackage/torch/x.py(2): f", Site("f", "mypackage/torch/x.py", 2, defined=True)),
+        ("torch/nn/modules/module.py(1553): _call_impl", None),
+        ("contextlib.py(81): inner", None),
+        ("importlib/__init__.py(90): import_module", None),
+        ("/usr/lib/python3.12/json/decoder.py(1): f", None),
+        ("/opt/venv/lib/python3.12/site-packages/numpy/x.py(1): f", None),
+        ("C:\\venv\\Lib\\site-packages\\numpy\\x.py(1): f", None),
+        ("<frozen importlib._bootstrap>(241): _call_with_frames_removed", None),
+        ("<string>(1): __init__", None),
+        ("<built-in method linear of type object at 0x7f(3): f>", None),
+        ("train.py(99999999999): f", None),
+        ("train.py: f", None),
+        ("", None),
+    ],
+)
+def test_frames_of_the_user(name, found):
+    assert user_frame(name) == found
+
+
+def test_without_stacks_there_are_no_sites(written):
+    trace = ss.read(written([operator("aten::mul", 0, 90, 5), *launch(1, 10)]))
+    assert trace.sites == LaunchSites()
+
+
+def test_frames_without_a_time_and_frames_too_many_are_noted(written, monkeypatch):
+    events = [frame("a.py(1): f", 0, 900), *launch(1, 100)]
+    untimed = {key: value for key, value in frame("b.py(1): f", 0, 900).items() if key != "dur"}
+    trace = ss.read(written([*events, untimed]))
+    assert trace.info.notes[0] == "left out: 1 event of category 'python_function' without a time"
+    assert sites(trace) == {1: ("f", 1, "")}
+    monkeypatch.setattr(stacks, "MOST_FRAMES", 0)
+    trace = ss.read(written(events))
+    assert sites(trace) == {1: None}
+    assert any("1 frame of Python" in note for note in trace.info.notes)
+
+
+def test_more_sites_than_a_trace_keeps_are_noted(written, monkeypatch):
+    monkeypatch.setattr(LaunchSites, "MOST", 1)
+    trace = ss.read(written([frame("a.py(1): f", 0, 9000), *launch(1, 100), *launch(2, 200), *launch(3, 2000)]))
+    assert len(trace.sites) == 1
+    assert "without its line: 2 device spans, since a trace keeps 1" in trace.info.notes
+
+
+@pytest.mark.parametrize("wrong", [{"Sequence number": "many"}, {"Sequence number": [1]}, {"Fwd thread id": {}, "Sequence number": 1}])
+def test_wrong_numbers_of_operators_are_damage(written, wrong):
+    events = [frame("a.py(1): f", 0, 900), event("cpu_op", "aten::mul", 0, 50, tid=MAIN, pid=4242, **wrong), *launch(1, 100)]
+    path = written(events)
+    with pytest.raises(TraceError):
+        ss.read(path)
+    trace = ss.read(path, damaged="skip")
+    assert sites(trace) == {1: ("f", 1, "")}
+
+
+def test_a_real_file_with_frames_put_in(repository, written):
+    """A step of training by PyTorch 2.11: of the backward kernels, those of operators with a number belong to the forward function."""
+    import gzip
+
+    with gzip.open(repository / "tests/data/kineto/transformer_train.json.gz") as file:
+        recorded = json.load(file)
+    operators = [each for each in recorded["traceEvents"] if each.get("cat") == "cpu_op"]
+    forward = [each for each in operators if each["args"].get("Fwd thread id") == 0]
+    numbers = {each["args"]["Sequence number"] for each in forward}
+    backward = {each["args"]["Sequence number"] for each in operators if each["args"].get("Fwd thread id", 0) > 0}
+    assert backward <= numbers
+    thread = forward[0]["tid"]
+    begin_us, end_us = min(each["ts"] for each in forward) - 1000, max(each["ts"] + each["dur"] for each in forward) + 1000
+    recorded["traceEvents"].append(
+        {"ph": "X", "cat": "python_function", "name": "net.py(5): loss", "pid": forward[0]["pid"], "tid": thread,
+         "ts": begin_us, "dur": end_us - begin_us, "args": {"Python id": 1, "Python parent id": None}}
+    )  # fmt: skip
+    found = ss.analysis.by_code(ss.read(written(recorded["traceEvents"])), "line")
+    ours, unknown = found.rows
+    assert (ours.place, unknown.name, found.unattributed.kernels) == ("net.py:5", "unknown", 0)
+    assert ours.kernels + unknown.kernels == found.kernels
+    assert ours.kernels > 80

@@ -1,0 +1,235 @@
+"""The user's lines in a Kineto file: frames of Python and modules around each launch call, by thread and time.
+
+PyTorch's profiler writes them with ``with_stack=True``. A frame names a function, its file, and the line where it is *defined*. Frames of
+libraries say nothing of the user's code, and are not kept. A launch of the backward pass belongs to the forward operator that has the
+sequence number of the backward one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.arrays import IntArray
+from streamscope.errors import printable
+from streamscope.trace.joins import distinct
+from streamscope.trace.launch_sites import MOST_LINE, Site
+from streamscope.trace.nesting import innermost
+
+MOST_FRAMES = 10_000_000
+"""Frames of the user's and of modules that are kept; further ones are left out, and counted."""
+_MOST_NAMES = 1_000_000
+"""Names that are remembered."""
+_LONGEST = 1_000
+"""Most characters of a name; longer ones are cut."""
+_FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,10})\): (?P<function>.+)", re.DOTALL)
+_MODULE = "nn.Module: "
+_INSTALLED = re.compile(r"(?:^|/)(?:site-packages|dist-packages|lib/python3(?:\.\d+)?t?)/")
+_LIBRARIES = sys.stdlib_module_names | {"torch", "functorch", "torchgen", "triton"}
+"""Their paths begin so: PyTorch leaves out the folder that it imports from."""
+
+
+def user_frame(name: str) -> Site | None:
+    """Return function, file and line of a frame in the user's code; None for one of Python, PyTorch, a library, or generated code."""
+    found = _FRAME.fullmatch(name)
+    if found is None or name.startswith("<built-in"):
+        return None
+    path = found["file"].replace("\\", "/")
+    if path.startswith("<") and not path.startswith("<ipython-input"):
+        return None
+    top = path.partition("/")[0].removesuffix(".py")
+    if _INSTALLED.search(path) or top in _LIBRARIES or int(found["line"]) > MOST_LINE:
+        return None
+    function, file = (printable(found[each])[:_LONGEST] for each in ("function", "file"))
+    return Site(function, file, int(found["line"]), defined=True)
+
+
+class _Codes(dict[str, int]):
+    """Number of each name of a frame that is kept, by the name: even for the user's, odd for modules; -1 for all others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users: list[Site] = []
+        self.modules: list[str] = []
+
+    def __missing__(self, name: str) -> int:
+        code = self._code(name)
+        if code >= 0 or len(self) < _MOST_NAMES:
+            self[name] = code
+        return code
+
+    def _code(self, name: str) -> int:
+        if name.startswith(_MODULE):
+            self.modules.append(printable(name.removeprefix(_MODULE))[:_LONGEST])
+            return 2 * len(self.modules) - 1
+        frame = user_frame(name)
+        if frame is None:
+            return -1
+        self.users.append(frame)
+        return 2 * len(self.users) - 2
+
+
+@dataclass
+class ThreadTimes:
+    """Events of threads, as equally long columns: processes, threads and times as in `Activities`."""
+
+    process: IntArray
+    place: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def rows(self, chosen: npt.NDArray[Any]) -> Self:
+        """Return the rows that a mask or an index array picks."""
+        return type(self)(*(getattr(self, each.name)[chosen] for each in fields(self)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return several as one."""
+        none = np.zeros(0, np.int64)
+        return cls(*(np.concatenate([none, *(getattr(part, each.name) for part in parts)]) for each in fields(cls)))
+
+
+@dataclass
+class Frames(ThreadTimes):
+    """Frames; ``code`` is that of `Stacks.code`."""
+
+    code: IntArray
+
+
+@dataclass
+class Operators(ThreadTimes):
+    """Operators with a sequence number, and the number of the forward thread: 0 for operators of a forward pass."""
+
+    sequence: IntArray
+    forward: IntArray
+
+
+class Stacks:
+    """Collects frames and operators, piece by piece, and finds the site of each call."""
+
+    def __init__(self) -> None:
+        self._codes = _Codes()
+        self._frames: list[Frames] = []
+        self._operators: list[Operators] = []
+        self.count = 0
+        """Frames that are kept."""
+        self.left_out = 0
+        """Frames beyond `MOST_FRAMES`."""
+
+    def code(self, names: Sequence[str]) -> IntArray:
+        """Return the codes of frames by their names; -1 for frames that are not kept."""
+        return np.fromiter(map(self._codes.__getitem__, names), np.int64, len(names))
+
+    def add(self, some: Frames | Operators) -> None:
+        """Keep frames, or operators."""
+        if isinstance(some, Operators):
+            self._operators.append(some)
+        elif self.count + len(some) > MOST_FRAMES:
+            self.left_out += len(some)
+        else:
+            self._frames.append(some)
+            self.count += len(some)
+
+    def sites(self, calls: ThreadTimes) -> tuple[IntArray, list[Site]]:
+        """Return the index of the site of each call, -1 where the file does not tell it, and the sites."""
+        frames = Frames.joined(self._frames)
+        if not len(frames) or not len(calls):
+            return np.full(len(calls), -1, np.int64), []
+        operators = Operators.joined(self._operators)
+        thread_of_frame, thread_of_operator, thread_of_call = _threads(frames, operators, calls)
+        backward = operators.forward > 0
+        around = _around(operators.rows(backward), thread_of_operator[backward], thread_of_call, calls.start_ns)
+        # A call of the backward pass is where, and when, its forward operator began.
+        thread, start_ns = thread_of_call.copy(), calls.start_ns.copy()
+        rows = np.flatnonzero(around >= 0)
+        forward = _forward_of(operators, thread_of_operator, np.flatnonzero(backward)[around[rows]])
+        thread[rows] = np.where(forward >= 0, thread_of_operator[forward], -1)
+        start_ns[rows] = operators.start_ns[forward] if len(operators) else 0
+        pair = np.zeros(len(calls), np.int64)
+        for module in (False, True):
+            kind = (frames.code & 1) == module
+            inner = _around(frames.rows(kind), thread_of_frame[kind], thread, start_ns)
+            code = np.where(inner >= 0, frames.code[kind][inner] >> 1, -1) if kind.any() else inner
+            pair = pair * (len(self._codes.modules) + 1) + code + 1
+        used, which = distinct(pair)
+        sites = [self._site(*divmod(one, len(self._codes.modules) + 1)) for one in used.tolist()]
+        known = np.cumsum([site is not None for site in sites]) - 1
+        number = np.where([site is not None for site in sites], known, -1)
+        return number[which], [site for site in sites if site is not None]
+
+    def _site(self, user: int, module: int) -> Site | None:
+        """Return the site of a user's frame and a module, each counted from 1; None where there is neither."""
+        frame = self._codes.users[user - 1] if user else Site()
+        return frame._replace(module=self._codes.modules[module - 1]) if module else frame if user else None
+
+
+def _threads(*several: ThreadTimes) -> list[IntArray]:
+    """Return numbers of the threads of events, from 0 on."""
+    whole = ThreadTimes.joined([ThreadTimes(one.process, one.place, one.start_ns, one.end_ns) for one in several])
+    processes, process = distinct(whole.process)
+    _, place = distinct(whole.place)
+    _, thread = distinct(place * len(processes) + process)
+    return np.split(thread, np.cumsum([len(one) for one in several])[:-1])
+
+
+def _around(some: ThreadTimes, thread: IntArray, asked: IntArray, at_ns: IntArray) -> IntArray:
+    """Return the innermost of some events around each time, of the thread that is asked for; -1 where there is none."""
+    found = np.full(len(at_ns), -1, np.int64)
+    order, queries = np.argsort(thread, kind="stable"), np.argsort(asked, kind="stable")
+    for one in np.intersect1d(thread, asked).tolist():
+        rows, where = (
+            each[np.searchsorted(of[each], one) : np.searchsorted(of[each], one, side="right")]
+            for each, of in ((order, thread), (queries, asked))
+        )
+        inner = innermost(some.start_ns[rows], some.end_ns[rows], at_ns[where])
+        found[where] = np.where(inner >= 0, rows[inner], -1)
+    return found
+
+
+def _forward_of(operators: Operators, thread: IntArray, backward: IntArray) -> IntArray:
+    """Return for each of some operators of a backward pass the forward one of its number: the last one that began before; -1 for none.
+
+    The file numbers forward threads otherwise than threads. Where several threads have operators with these numbers, the forward thread is
+    the only one that has all of those that any has; else it is not known.
+    """
+    found = np.full(len(backward), -1, np.int64)
+    if not len(backward):
+        return found
+    forward = np.flatnonzero(operators.forward == 0)
+    _, owner = distinct(operators.forward[backward])
+    processes, process = distinct(operators.process)
+    _, group = distinct(owner * len(processes) + process[backward])
+    for one in range(int(group.max()) + 1):
+        asked = np.flatnonzero(group == one)
+        rows = backward[asked]
+        same = forward[
+            (operators.process[forward] == operators.process[rows[0]]) & np.isin(operators.sequence[forward], operators.sequence[rows])
+        ]
+        threads, which = distinct(thread[same])
+        numbers = [np.unique(operators.sequence[same[which == each]]) for each in range(len(threads))]
+        whole = [each for each in range(len(threads)) if len(numbers[each]) == len(np.unique(operators.sequence[same]))]
+        if len(whole) == 1:
+            found[asked] = _last_before(operators, same[which == whole[0]], rows)
+    return found
+
+
+def _last_before(operators: Operators, forward: IntArray, backward: IntArray) -> IntArray:
+    """Return for each backward operator the last forward one with its sequence number that began before it; -1 where there is none."""
+    rows = np.concatenate([forward, backward])
+    asks = np.arange(len(rows)) >= len(forward)
+    order = np.lexsort((asks, operators.start_ns[rows], operators.sequence[rows]))
+    position = np.maximum.accumulate(np.where(asks[order], -1, np.arange(len(rows))))
+    before = np.where(position >= 0, rows[order[position]], -1)
+    same = (before >= 0) & (operators.sequence[before] == operators.sequence[rows[order]])
+    found = np.full(len(rows), -1, np.int64)
+    found[order] = np.where(same, before, -1)
+    return found[len(forward) :]
