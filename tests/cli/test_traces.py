@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tests.cli.test_cli import check_refused
 
@@ -21,7 +22,7 @@ from streamscope.analysis.metrics import PROFILED
 from streamscope.cli.main import main
 from streamscope.formats.read import LARGE_FILE_BYTES
 from streamscope.results import screen
-from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+from streamscope.trace import DeviceInfo, LaunchSites, Site, SpanBuilder, SpanKind, Trace, TraceInfo
 
 KEYS = [
     "gpu", "span_us", "gpu_busy_us", "communication_us", "exposed_us", "hidden_us", "mean_exposed_us", "mean_hidden_us",
@@ -90,6 +91,49 @@ def test_the_metrics_as_a_table(path, capsys):
     assert row[2:4] == ["1", "15.0"]
     assert lines[-2:] == [f"[1] {PROFILED}", "[2] one GPU of two"]
     assert captured.err == ""
+
+
+@pytest.fixture
+def with_sites(trace, tmp_path):
+    """Return a file whose first kernel has a line and a module."""
+    row = int((trace.spans.kind == SpanKind.KERNEL).argmax())
+    sites = LaunchSites(np.array([row]), np.array([0]), (Site("forward", "model.py", 12, "Linear_0", defined=True),))
+    return replace(trace, sites=sites).to_parquet(tmp_path / "sites.parquet")
+
+
+def test_time_by_line_as_json(with_sites, capsys):
+    assert main(["read", str(with_sites), "--by", "line", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == ss.analysis.by_code(ss.read(with_sites), "line").to_dict()
+    assert found["rows"] == [
+        {"name": "forward", "file": "model.py", "line": 12, "kernels": 1, "gpu_us": 20.0, "exposed_us": 0.0, "idle_us": 5.0,
+         "share": 20 / 35},
+        {"name": "unknown", "file": None, "line": None, "kernels": 1, "gpu_us": 15.0, "exposed_us": 0.0, "idle_us": 0.0, "share": 15 / 35},
+    ]  # fmt: skip
+    assert (found["by"], found["unattributed_us"], found["gpu_us"]) == ("line", 0.0, 35.0)
+
+
+@pytest.mark.parametrize(
+    ("by", "heads", "first"), [("line", "function defined at", "forward model.py:12"), ("module", "module", "Linear_0")]
+)
+def test_time_by_line_as_a_table(with_sites, capsys, by, heads, first):
+    assert main(["read", str(with_sites), "--by", by]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "step · NVIDIA H200"
+    assert "costs most: 57 % of 35.0 µs on the GPU." in lines[1]
+    assert lines[3] == f"{heads} kernels GPU, µs share exposed, µs idle caused, µs"
+    assert lines[4] == f"{first} 1 20.0 57 % 0 5.00"
+    assert lines[5].startswith("unknown")
+
+
+def test_time_by_range_of_a_trace_without_ranges(path, capsys):
+    assert main(["read", str(path), "--by", "range"]) == 0
+    assert "names no range for any kernel" in capsys.readouterr().out
+
+
+def test_time_by_anything_else_is_refused(path, capsys):
+    assert main(["read", str(path), "--by", "file"]) == 2
+    check_refused(capsys, "'file' is not one of module, line, range", "streamscope read --help")
 
 
 def test_every_format_that_is_written_is_read(trace, path, tmp_path, capsys):

@@ -61,11 +61,11 @@ def _guest_endings() -> str:
     return f"; of other packages {listed(found)}" if found else ""
 
 
-def _accepted(option: options.Option) -> Callable[[str], str]:
+def _accepted(option: options.Option) -> Callable[[str | None], str | None]:
     """Return a check that an option has one of its choices, which are asked for when there is a value."""
 
-    def check(value: str) -> str:
-        if not option.accepts(value):
+    def check(value: str | None) -> str | None:
+        if value is not None and not option.accepts(value):
             raise typer.BadParameter(f"{value!r} is not one of {', '.join(option.choices)}")
         return value
 

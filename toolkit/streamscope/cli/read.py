@@ -1,4 +1,4 @@
-"""``streamscope read``: the metrics of a trace."""
+"""``streamscope read``: the metrics of a trace, or its time by line, module or range."""
 
 from __future__ import annotations
 
@@ -6,15 +6,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamscope.cli.parameters import AsJson
+from streamscope import options
+from streamscope.cli.parameters import AsJson, shared
 from streamscope.cli.tables import named_table, print_table, print_warnings, show, table
 from streamscope.cli.terminal import print_sentences
 from streamscope.cli.trace_files import Damaged, Gpu, TraceFile, read_trace, reading_progress
+from streamscope.words import shortened_inside
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from streamscope.analysis import Summary
+    from streamscope.analysis import CodeTimes, Summary
+
+
+_BY = options.Option(
+    "--by",
+    None,
+    "Show the time by line, module or range of your code instead of the metrics; what costs most comes first.",
+    "module|line|range",
+    first=("module", "line", "range"),
+)
+
+
+_MOST_ROWS, _LONGEST_NAME = 40, 60
 
 
 def read(
@@ -28,18 +42,22 @@ def read(
             help="Kernels by name communicate between GPUs, as NCCL's do: '*my_ring*'. May be given again.",
         ),
     ] = None,
+    by: Annotated[str | None, shared(_BY)] = None,
     damaged: Damaged = "refuse",
     *,
     as_json: AsJson = False,
 ) -> None:
     """Show the metrics of a trace that Streamscope or another profiler recorded, with warnings."""
-    from streamscope.analysis import summary
+    from streamscope.analysis import by_code, summary
 
     with reading_progress() as progress:
         trace = read_trace(file, gpu, damaged, progress)
         progress("measuring", 1, 1)
+        if by is not None:
+            times = by_code(trace, by, communication or ())  # type: ignore[arg-type]
+            return show(times, _print_times, as_json=as_json)
         found = summary(trace, communication=communication or ())
-    show(found, _print, as_json=as_json)
+    return show(found, _print, as_json=as_json)
 
 
 def _print(console: Console, found: Summary) -> None:
@@ -64,3 +82,16 @@ def _print(console: Console, found: Summary) -> None:
         if found.more_kernels:
             console.print(found.more_kernels)
     print_warnings(console, found.warnings)
+
+
+def _print_times(console: Console, found: CodeTimes) -> None:
+    """Print the answer, the rows and the notes."""
+    print_sentences(console, found.title, "bold", whole=True)
+    print_sentences(console, found.answer, whole=True)
+    if found.rows:
+        console.print()
+        cells = ((shortened_inside(name, _LONGEST_NAME), *others) for name, *others in found.table_rows(_MOST_ROWS))
+        print_table(console, table(found.heads(), cells))
+        if len(found.rows) > _MOST_ROWS:
+            console.print("--json has all rows")
+    print_warnings(console, found.notes)
