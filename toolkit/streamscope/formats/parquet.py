@@ -4,8 +4,8 @@ Names, lanes, kinds and bases are dictionary-encoded strings, so that DuckDB, pa
 A kernel whose symbol is not known has no value there.
 The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "gpus", "origins", "columns", "digest"}``: the version of
 this layout, the `TraceInfo`, the lists in the order in which the trace had them, the `Origins`, a digest of the columns, and one of all of
-these. ``"blocks"``, ``"collectives"``, ``"peers"`` and ``"sites"`` are there where the trace has some. Files without
-``gpus`` are of one GPU. Pages have checksums.
+these. ``"blocks"``, ``"collectives"``, ``"peers"``, ``"sites"``, ``"counters"`` and ``"markers"`` are there where the trace has
+some. Files without ``gpus`` are of one GPU. Pages have checksums.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from streamscope.files import written_whole
 from streamscope.formats.pages import MAGIC, checked_columns
 from streamscope.trace.collectives import Collectives, PeerCopies
 from streamscope.trace.columns import Blocks, Columns
+from streamscope.trace.counters import Counters, Markers
 from streamscope.trace.file_checks import MOST_JSON_BYTES, checked_content, file_errors, listed_texts, opened, parsed, whole, with_digest
 from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.info import TraceInfo
@@ -44,7 +45,9 @@ _BASIS_NAMES = tuple(basis.name.lower() for basis in Basis)
 _TEXT_COLUMNS = ("kind", "name", "lane", "basis", "symbol")
 _RISING_COLUMNS = ("start_ns", "end_ns", "correlation")
 """Hardly any value is there twice: their differences take two thirds of the space, and less time."""
-_BESIDE: Mapping[str, type[Columns]] = {"blocks": Blocks, "collectives": Collectives, "peers": PeerCopies, "sites": LaunchSites}
+_BESIDE: Mapping[str, type[Columns]] = {
+    "blocks": Blocks, "collectives": Collectives, "peers": PeerCopies, "sites": LaunchSites, "counters": Counters, "markers": Markers,
+}  # fmt: skip
 _MOST_FILE_BYTES = 1 << 28
 _HINT = "give a file that Trace.to_parquet wrote"
 

@@ -1,4 +1,4 @@
-"""Columns of whole numbers that a trace keeps beside its spans."""
+"""Columns of numbers that a trace keeps beside its spans."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def columns_of(table: type[Any]) -> dict[str, Mapping[str, Any]]:
 
 
 class Columns:
-    """Base of the dataclasses with equally long columns of whole numbers.
+    """Base of the dataclasses with equally long columns of whole numbers, or of finite ones.
 
     Columns whose names end with ``_ns`` hold times of a trace.
     """
@@ -51,9 +51,14 @@ class Columns:
         rows = len(self)
         for name, wanted in columns_of(type(self)).items():
             values = np.asarray(getattr(self, name))
-            if values.shape != (rows,) or values.dtype.kind not in "iu":
-                raise TraceError(f"{name} of {self.NOUN} must be {rows} whole numbers, not {values.dtype} of shape {values.shape}")
-            if rows:
+            real = np.dtype(wanted["dtype"]).kind == "f"
+            if values.shape != (rows,) or values.dtype.kind not in ("iuf" if real else "iu"):
+                what = "numbers" if real else "whole numbers"
+                raise TraceError(f"{name} of {self.NOUN} must be {rows} {what}, not {values.dtype} of shape {values.shape}")
+            if rows and real:
+                if not np.isfinite(values).all():
+                    raise TraceError(f"{name} of {self.NOUN} must be finite")
+            elif rows:
                 most = MOST_NS if name.endswith("_ns") else int(np.iinfo(wanted["dtype"]).max)
                 least = -MOST_NS if name.endswith("_ns") else wanted["least"]
                 if not least <= values.min() <= values.max() <= most:

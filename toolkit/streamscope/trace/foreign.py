@@ -15,6 +15,7 @@ from streamscope.arrays import IntArray
 from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import ON_DEVICE, Activities, gpu_names, gpus_of, named_place, wanted_gpus
 from streamscope.trace.collectives import PeerCopies
+from streamscope.trace.counters import Counters, Markers, Noted
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.instances import CollectiveFacts, PeerFacts, collectives_of
 from streamscope.trace.joins import CALL_KINDS, call_rows, distinct, looked_up
@@ -90,6 +91,7 @@ def foreign_trace(
     waits: EventWaits | None = None,
     profiler: Sequence[npt.NDArray[np.int64]] = (),
     symbols: bool = True,
+    noted: Noted | None = None,
     **info: Any,
 ) -> Trace:
     """Return the trace of activities, of all GPUs or of one.
@@ -105,6 +107,7 @@ def foreign_trace(
     ``waits``: which streams waited for which, where the file says so.
     ``profiler``: start and end of the profiler's own work on the host.
     ``symbols``: whether kernels have the names of functions, from which readable ones are made.
+    ``noted``: counters and markers, on the clock of the activities.
     """
     said = list(notes)
     found = possible(activities, said)
@@ -153,8 +156,12 @@ def foreign_trace(
         said.append(f"not told apart: {counted(len(copies), 'copy', 'copies')} between GPUs, since a trace keeps {PeerCopies.MOST:,}")
         copies = []
     sites = _launch_sites(found, table, said)
+    counters, markers = noted.tables(zero_ns, said) if noted else (Counters(), Markers())
+    if gpu is not None:
+        counters = counters.of_gpu(gpu)
     about = TraceInfo(engine, program, device, recorder, notes=tuple(said), **info)
-    return Trace(table, about, _origins(found, waits), collectives=collectives, peers=PeerCopies.of(copies), sites=sites)
+    beside: dict[str, Any] = {"collectives": collectives, "peers": PeerCopies.of(copies), "sites": sites}
+    return Trace(table, about, _origins(found, waits), counters=counters, markers=markers, **beside)
 
 
 def _order(start_ns: IntArray, end_ns: IntArray) -> IntArray:

@@ -40,6 +40,7 @@ def trace_of_gpu(trace: Trace, gpu: int) -> Trace:
         collectives=trace.collectives.at(new_row),
         peers=trace.peers.at(new_row),
         sites=trace.sites.at(new_row),
+        counters=trace.counters.of_gpu(gpu),
     )
 
 

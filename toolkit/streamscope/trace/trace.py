@@ -17,6 +17,7 @@ from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
 from streamscope.trace.collectives import Collectives, PeerCopies
 from streamscope.trace.columns import Blocks
+from streamscope.trace.counters import Counters, Markers
 from streamscope.trace.file_checks import plain
 from streamscope.trace.format import read_as, writers, written
 from streamscope.trace.info import DeviceInfo, TraceInfo
@@ -47,6 +48,10 @@ class Trace(Result):
         Which spans are copies from GPU to GPU, and between which two.
     sites : LaunchSites
         Lines and modules that launched spans, where the profiler tells them; those of programs are in ``origins``.
+    counters : Counters
+        Values over time, of `ss.counter` or of another tool.
+    markers : Markers
+        Named moments, of `ss.marker` or of another tool.
 
     Raises
     ------
@@ -72,6 +77,8 @@ class Trace(Result):
     collectives: Collectives = field(default_factory=Collectives)
     peers: PeerCopies = field(default_factory=PeerCopies)
     sites: LaunchSites = field(default_factory=LaunchSites)
+    counters: Counters = field(default_factory=Counters)
+    markers: Markers = field(default_factory=Markers)
 
     def __post_init__(self) -> None:
         for found in (self.collectives, self.peers, self.sites):

@@ -9,12 +9,16 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamscope.arrays import IntArray
 from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanTable
+
+if TYPE_CHECKING:
+    from streamscope.trace.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -105,9 +109,9 @@ def numbered(tracks: list[Track]) -> list[int]:
     return numbers
 
 
-def time_before_zero_ns(spans: SpanTable) -> int:
+def time_before_zero_ns(trace: Trace) -> int:
     """Return how long before the trace's zero it begins, in ns. Writers add that to all times: Perfetto drops spans that begin before 0."""
-    return max(0, -int(spans.start_ns.min(initial=0)))
+    return max(0, *(-int(times_ns.min(initial=0)) for times_ns in (trace.spans.start_ns, trace.counters.time_ns, trace.markers.time_ns)))
 
 
 def launched_by(spans: SpanTable) -> tuple[IntArray, IntArray]:

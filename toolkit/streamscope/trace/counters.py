@@ -1,0 +1,312 @@
+"""Counters and markers: numbers and moments that a program names, on the time axis of its spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.arguments import shown
+from streamscope.arrays import Array, IntArray
+from streamscope.errors import TraceError
+from streamscope.trace.columns import Columns, columns_of, holds, none
+from streamscope.trace.file_checks import MOST_NS, is_tuple_of_texts, listed_texts
+from streamscope.words import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LONGEST_COUNTER = 1_000
+"""Most characters of a name; those of files are cut."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The values of one counter.
+
+    Attributes
+    ----------
+    name : str
+    unit : str
+        Empty where it is not known.
+    process : str
+        Process that counted; empty where it is not known, or does not tell two series apart.
+    gpu : int
+        GPU that the values are of; -1 for the host, or where it is not known.
+
+    Raises
+    ------
+    TraceError
+        A field is wrong.
+    """
+
+    name: str
+    unit: str = ""
+    process: str = ""
+    gpu: int = -1
+
+    def __post_init__(self) -> None:
+        if not is_tuple_of_texts((self.name, self.unit, self.process)) or not self.name or type(self.gpu) is not int or self.gpu < -1:
+            raise TraceError(f"a counter has a name, a unit, a process and a GPU's number, not {shown(self)}")
+
+    @property
+    def label(self) -> str:
+        """Name with GPU, process and unit, where they are known: ``"GPU 1 power, W"``."""
+        gpu = f"GPU {self.gpu} " if self.gpu >= 0 and not self.name.startswith("GPU ") else ""
+        process = f" ({self.process})" if self.process else ""
+        return f"{gpu}{self.name}{process}" + (f", {self.unit}" if self.unit else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Counters(Columns):
+    """Values of counters as equally long columns, sorted by ``time_ns``. A value holds until the next one of its series.
+
+    Attributes
+    ----------
+    time_ns : int64 array
+        Since the trace's zero, as the times of its spans.
+    series : int32 array
+        Index into ``described``.
+    value : float64 array
+    described : tuple of Series
+
+    Raises
+    ------
+    TraceError
+        A column is not as said here, or there are more than 100,000 values.
+
+    Examples
+    --------
+    >>> from streamscope.trace import Counters, Series
+    >>> counters = Counters([10, 20, 30], [0, 0, 1], [2.5, 1.5, 70.0], (Series("loss"), Series("power", "W", gpu=0)))
+    >>> counters.summary()[0]
+    {'name': 'loss', 'count': 2, 'min': 1.5, 'max': 2.5, 'last': 1.5}
+    """
+
+    time_ns: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64))
+    series: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
+    value: Array = field(default_factory=none, repr=False, metadata=holds(np.float64))
+    described: tuple[Series, ...] = ()
+
+    NOUN: ClassVar = "counters"
+    MOST: ClassVar = 100_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(not isinstance(each, Series) for each in self.described):
+            raise TraceError(f"series of counters must be a tuple of Series, not {shown(self.described)}")
+        if int(self.series.max(initial=-1)) >= len(self.described):
+            raise TraceError(f"series of counters must index its {len(self.described)} series")
+        _check_sorted(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether columns and series are equal."""
+        return isinstance(other, Counters) and super().__eq__(other) and self.described == other.described
+
+    __hash__ = None
+
+    def of_gpu(self, gpu: int) -> Self:
+        """Return the series of one GPU, and those of the host."""
+        kept = [number for number, each in enumerate(self.described) if each.gpu in (-1, gpu)]
+        code = np.full(len(self.described), -1)
+        code[kept] = np.arange(len(kept))
+        series = code[self.series] if len(self) else self.series
+        chosen = series >= 0
+        return replace(
+            self,
+            time_ns=self.time_ns[chosen],
+            series=series[chosen],
+            value=self.value[chosen],
+            described=tuple(self.described[number] for number in kept),
+        )
+
+    def rows_of(self, number: int) -> IntArray:
+        """Return the rows of a series, by its place in ``described``."""
+        return np.flatnonzero(self.series == number)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Return name, count, least, largest and last value of each series as JSON values; unit, process and GPU where they are known."""
+        found = []
+        for number, each in enumerate(self.described):
+            values = self.value[self.rows_of(number)]
+            if len(values):
+                told = {"unit": each.unit, "process": each.process} | ({"gpu": each.gpu} if each.gpu >= 0 else {})
+                numbers = {"min": float(values.min()), "max": float(values.max()), "last": float(values[-1])}
+                found.append({"name": each.name, "count": len(values), **numbers, **{key: one for key, one in told.items() if one != ""}})
+        return found
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row for each value: ``time_ns``, ``name``, ``unit``, ``process``, ``gpu``, ``value``."""
+        import pandas as pd
+
+        of_row = [self.described[number] for number in self.series.tolist()]
+        told = {key: [getattr(each, key) for each in of_row] for key in ("name", "unit", "process", "gpu")}
+        return pd.DataFrame({"time_ns": self.time_ns, **told, "value": self.value})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the columns as JSON values."""
+        return super().to_dict() | {"described": [[each.name, each.unit, each.process, each.gpu] for each in self.described]}
+
+    @classmethod
+    def _stored(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+        return super()._stored(stored) | {"described": tuple(Series(*each) for each in stored["described"])}
+
+
+@dataclass(frozen=True, eq=False)
+class Markers(Columns):
+    """Moments that a program named, as equally long columns, sorted by ``time_ns``.
+
+    Attributes
+    ----------
+    time_ns : int64 array
+        Since the trace's zero, as the times of its spans.
+    name, thread : int32 arrays
+        Index into ``texts`` of the name, and of the thread's lane; -1 for a thread that is not known.
+    texts : tuple of str
+
+    Raises
+    ------
+    TraceError
+        A column is not as said here, or there are more than 20,000 markers.
+
+    Examples
+    --------
+    >>> from streamscope.trace import Markers
+    >>> Markers.of([(500, "epoch 3", "host"), (10, "epoch 2", "host")]).names
+    ['epoch 2', 'epoch 3']
+    """
+
+    time_ns: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64))
+    name: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
+    thread: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
+    texts: tuple[str, ...] = ()
+
+    NOUN: ClassVar = "markers"
+    MOST: ClassVar = 20_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_tuple_of_texts(self.texts):
+            raise TraceError(f"texts of markers must be a tuple of texts, not {shown(self.texts)}")
+        for column in (self.name, self.thread):
+            if int(column.max(initial=-1)) >= len(self.texts):
+                raise TraceError(f"name and thread of markers must index its {len(self.texts)} texts")
+        _check_sorted(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether columns and texts are equal."""
+        return isinstance(other, Markers) and super().__eq__(other) and self.texts == other.texts
+
+    __hash__ = None
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, str, str]]) -> Self:
+        """Make them of rows in any order: time, name, and the thread's lane, empty where it is not known."""
+        codes: dict[str, int] = {}
+        ordered = sorted(rows, key=lambda row: row[0])
+        names = [codes.setdefault(name, len(codes)) for _, name, _ in ordered]
+        threads = [codes.setdefault(thread, len(codes)) if thread else -1 for _, _, thread in ordered]
+        times = [time_ns for time_ns, _, _ in ordered]
+        return cls(np.array(times, np.int64), np.array(names, np.int64), np.array(threads, np.int64), tuple(codes))
+
+    @property
+    def names(self) -> list[str]:
+        """Name of each marker."""
+        return [self.texts[code] for code in self.name.tolist()]
+
+    @property
+    def threads(self) -> list[str]:
+        """Lane of each marker's thread; empty where it is not known."""
+        texts = (*self.texts, "")
+        return [texts[code] for code in self.thread.tolist()]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row for each marker: ``time_ns``, ``name``, ``thread``."""
+        import pandas as pd
+
+        return pd.DataFrame({"time_ns": self.time_ns, "name": self.names, "thread": self.threads})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the columns as JSON values."""
+        return super().to_dict() | {"texts": list(self.texts)}
+
+    @classmethod
+    def _stored(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+        return super()._stored(stored) | {"texts": listed_texts(stored["texts"])}
+
+
+def _check_sorted(found: Columns) -> None:
+    if (np.diff(getattr(found, next(iter(columns_of(type(found)))))) < 0).any():
+        raise TraceError(f"{found.NOUN} must be sorted by their times")
+
+
+class Noted:
+    """Values and markers as a reader or a recorder collects them, on its clock and in any order."""
+
+    def __init__(self) -> None:
+        self._series: dict[Series, int] = {}
+        self._values: list[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]] = []
+        self._markers: list[tuple[int, str, str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._values or self._markers)
+
+    def number(self, series: Series) -> int:
+        """Return the number of a series, a new one where it is seen for the first time."""
+        return self._series.setdefault(series, len(self._series))
+
+    def add_values(self, series: npt.ArrayLike, times_ns: npt.ArrayLike, values: npt.ArrayLike) -> None:
+        """Add values: numbers of their series, their times, and they themselves."""
+        self._values.append((np.asarray(series, np.int64), np.asarray(times_ns, np.int64), np.asarray(values, np.float64)))
+
+    def add_markers(self, rows: Sequence[tuple[int, str, str]]) -> None:
+        """Add markers: time, name and thread."""
+        self._markers += rows
+
+    def tables(self, zero_ns: int, said: list[str]) -> tuple[Counters, Markers]:
+        """Return both tables on a clock with this zero, and note what a trace cannot hold."""
+        return self._counters(zero_ns, said), self._marked(zero_ns, said)
+
+    def _counters(self, zero_ns: int, said: list[str]) -> Counters:
+        if not self._values:
+            return Counters()
+        series, times_ns, value = (np.concatenate(columns) for columns in zip(*self._values, strict=True))
+        finite = np.isfinite(value)
+        near = np.abs(times_ns.astype(np.float64) - zero_ns) < MOST_NS
+        for what, wrong in (("NaN or infinite", ~finite), ("at impossible times", finite & ~near)):
+            if wrong.any():
+                said.append(f"left out: {counted(int(wrong.sum()), 'value')} of counters that are {what}")
+        chosen = np.flatnonzero(finite & near)
+        chosen = chosen[np.argsort(times_ns[chosen], kind="stable")]
+        if len(chosen) > Counters.MOST:
+            kept = chosen[_thinned(series[chosen], Counters.MOST)][: Counters.MOST]
+            left = counted(len(chosen) - len(kept), "value")
+            said.append(f"left out: {left} of counters, evenly, since a trace keeps {Counters.MOST:,}")
+            chosen = kept
+        used, code = np.unique(series[chosen], return_inverse=True)
+        described = list(self._series)
+        return Counters(times_ns[chosen] - zero_ns, code.reshape(-1), value[chosen], tuple(described[number] for number in used.tolist()))
+
+    def _marked(self, zero_ns: int, said: list[str]) -> Markers:
+        near = [(time_ns - zero_ns, name, thread) for time_ns, name, thread in self._markers if abs(time_ns - zero_ns) < MOST_NS]
+        if len(near) < len(self._markers):
+            said.append(f"left out: {counted(len(self._markers) - len(near), 'marker')} at impossible times")
+        if len(near) > Markers.MOST:
+            said.append(f"left out: {counted(len(near) - Markers.MOST, 'marker')}, the latest; a trace keeps {Markers.MOST:,}")
+            near = sorted(near, key=lambda row: row[0])[: Markers.MOST]
+        return Markers.of(near)
+
+
+def _thinned(series: IntArray, most: int) -> npt.NDArray[np.bool_]:
+    """Tell which values stay where there are more than ``most``: every n-th of each series, and its last one."""
+    order = np.argsort(series, kind="stable")
+    counts = np.bincount(series)
+    first = np.cumsum(counts) - counts
+    place = np.empty(len(series), np.int64)
+    place[order] = np.arange(len(series)) - first[series[order]]
+    every = -(-len(series) // max(1, most - 2 * int(np.count_nonzero(counts))))
+    kept: npt.NDArray[np.bool_] = (place % every == 0) | (place == counts[series] - 1)
+    return kept
