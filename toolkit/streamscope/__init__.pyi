@@ -39,6 +39,8 @@ from streamscope.program.tracer import empty as empty
 from streamscope.program.tracer import gpu as gpu
 from streamscope.program.tracer import label as label
 from streamscope.program.variable import ArraySpec as ArraySpec
+from streamscope.recording.counting import counter as counter
+from streamscope.recording.counting import marker as marker
 from streamscope.recording.record import record as record
 from streamscope.trace.trace import Trace as Trace
 from streamscope.tracing import program as program

@@ -52,8 +52,8 @@ class Prediction(Trace):
 
     Attributes
     ----------
-    spans, info, origins, blocks, collectives, peers, sites
-        As of any trace; there are no blocks.
+    spans, info, origins, blocks, collectives, peers, sites, counters, markers
+        As of any trace; there are no blocks, and no counters and markers, whose times would be others, too.
     scenario : Scenario
         Its tasks and changes.
 
@@ -408,6 +408,9 @@ def _device(source: DeviceInfo) -> DeviceInfo:
     return DeviceInfo("simulated", f"simulated {source.name.removeprefix('simulated ')}", {**details, "predicted_from": source.kind})
 
 
+_UNCOUNTED = "left out: counters and markers of the trace, whose times would be others, too"
+
+
 def _notes(scenario: Scenario) -> tuple[str, ...]:
     """Title of the prediction: source, engines, device."""
     source, tasks = scenario.source, scenario.tasks
@@ -425,6 +428,7 @@ def _notes(scenario: Scenario) -> tuple[str, ...]:
         *([_OTHER_PACE.format("slow" if pace < 1 else "quick", pace)] if abs(pace - 1) > 0.05 else []),
         *([beside] if beside else []),
         *([_STRETCHED] if scenario.stretched else [_AS_THEY_ARE] if _from_table(source) and math.isnan(scenario.measured_ns) else []),
+        *([_UNCOUNTED] if len(source.counters) or len(source.markers) else []),
         *source.info.notes,
         *(f"{_CHANGED}{change}" for change in scenario.changes),
     )

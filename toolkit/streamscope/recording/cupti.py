@@ -26,6 +26,7 @@ from streamscope.errors import RecordingError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.recording.activity_records import ActivityRecords, Rows
 from streamscope.recording.communication import call_of, communication_of
+from streamscope.recording.counting import Heard, heard
 from streamscope.recording.launch_kernels import LaunchKernel, add_host_span, add_pieces, builder_of, node_id
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
@@ -84,10 +85,11 @@ class CuptiRecorder:
             with cupti.recording((*WORK, *CALLS), beside_others=beside_others) as found:
                 clock = self._clock(cupti)
                 _run(prepared, reload)  # The first run after CUPTI was switched on takes longer.
-                hosts = [_run(prepared, reload) for _ in range(self.passes)]
+                with heard(self.device.now_ns) as said:
+                    hosts = [_run(prepared, reload) for _ in range(self.passes)]
         (records,) = found
         thread = threading.get_native_id()
-        return float(median_low(unrecorded)), [RecordedRun(prepared, host, records, clock, cupti.call_name, thread) for host in hosts]
+        return float(median_low(unrecorded)), [RecordedRun(prepared, host, records, clock, cupti.call_name, thread, said) for host in hosts]
 
     def _clock(self, cupti: Subscription) -> TimerClock:
         """Compare CUPTI's clock and the host's, by the tightest of some samples."""
@@ -125,7 +127,10 @@ def _steps_of_work(work: Rows, calls: Rows, steps: npt.NDArray[np.int64]) -> npt
 
 
 class RecordedRun:
-    """One recorded run: its host calls, and the work that they put on the device; ``thread`` is the system's id of its thread."""
+    """One recorded run: its host calls, and the work that they put on the device; ``thread`` is the system's id of its thread.
+
+    ``said``: counters and markers of this and other runs.
+    """
 
     def __init__(
         self,
@@ -135,11 +140,13 @@ class RecordedRun:
         clock: TimerClock,
         call_name: CallName,
         thread: int,
+        said: Heard | None = None,
     ) -> None:
         self.prepared = prepared
         self.host = host
         self.zero = host[0].start_ns
         self.clock = clock
+        self.said = said
         self.dropped = records.dropped
         self.texts = {address: demangled(text) for address, text in records.texts.items()}
         steps = steps_of_calls(records.calls, host, clock, thread)
@@ -189,7 +196,8 @@ class RecordedRun:
             {**found, "clock_uncertainty_ns": round(self.clock.uncertainty_ns, 1)},
         )
         collectives, peers = communication_of(prepared.program, spans)
-        return Trace(spans, info, origins_of(prepared.plan, prepared.device.estimate_ns), collectives=collectives, peers=peers)
+        trace = Trace(spans, info, origins_of(prepared.plan, prepared.device.estimate_ns), collectives=collectives, peers=peers)
+        return trace if self.said is None else self.said.onto(trace, self.zero, self.host[-1].end_ns)
 
     def _add_replay(self, builder: SpanBuilder, replay: BoundStep, index: int, rows: Rows) -> None:
         """Add the nodes of one replay of a graph, each under the launch that it was captured from."""

@@ -11,6 +11,7 @@ from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.recording.communication import call_of, communication_of
+from streamscope.recording.counting import Heard, heard
 from streamscope.recording.launch_kernels import add_host_span, add_pieces, builder_of, whole_piece
 from streamscope.recording.origins import info_of, origins_of_program, with_waits
 from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
@@ -30,6 +31,8 @@ class LoggedRun:
 
     host: list[HostInterval]
     records: Sequence[LogRecord]
+    said: Heard
+    """Counters and markers meanwhile."""
 
     @property
     def makespan_ns(self) -> int:
@@ -39,8 +42,8 @@ class LoggedRun:
 
 def logged_run(prepared: Prepared, log: DeviceLog) -> LoggedRun:
     """Run a prepared program whose inputs are loaded once, while its device's log is kept."""
-    with prepared.lock, log.kept() as records, settled(prepared.streams.values()):
-        return LoggedRun(timed_run(prepared), records)
+    with prepared.lock, log.kept() as records, settled(prepared.streams.values()), heard(prepared.device.now_ns) as said:
+        return LoggedRun(timed_run(prepared), records, said)
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,8 @@ class DeviceLogRecorder:
         """Make the trace of a run; ``origins`` are those of its program."""
         spans, info = self.spans(prepared, run)
         collectives, peers = communication_of(prepared.program, spans)
-        return Trace(spans, info, with_waits(origins, prepared.plan), collectives=collectives, peers=peers)
+        trace = Trace(spans, info, with_waits(origins, prepared.plan), collectives=collectives, peers=peers)
+        return run.said.onto(trace, run.host[0].start_ns, run.host[-1].end_ns)
 
     def spans(self, prepared: Prepared, run: LoggedRun) -> tuple[SpanTable, TraceInfo]:
         """Return the spans of a run, and the facts of its trace."""

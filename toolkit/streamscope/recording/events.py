@@ -17,6 +17,7 @@ from streamscope.errors import EngineError
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, HostClock, calibrate
 from streamscope.recording.communication import call_of, communication_of
+from streamscope.recording.counting import heard
 from streamscope.recording.kernel_times import KernelTimes, key_of
 from streamscope.recording.launch_kernels import (
     LaunchKernel,
@@ -87,7 +88,8 @@ class EventRecorder:
             return self._record(prepared, reload)
 
     def _record(self, prepared: Prepared, reload: Callable[[], None]) -> Trace:
-        passes = sorted((_after(reload, natural_pass, prepared) for _ in range(self.passes)), key=lambda one: one.makespan_ns)
+        with heard(self.device.now_ns) as said:
+            passes = sorted((_after(reload, natural_pass, prepared) for _ in range(self.passes)), key=lambda one: one.makespan_ns)
         natural = passes[len(passes) // 2]
         # Calibrated for each trace: the excess drifts by some tenths of a microsecond while clocks go up.
         calibration = calibrate(self.device)
@@ -97,7 +99,8 @@ class EventRecorder:
         spans = spans_of_run(prepared, natural.host, placed, late)
         info = self._info(prepared, natural, calibration, passes)
         collectives, peers = communication_of(prepared.program, spans)
-        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns), collectives=collectives, peers=peers)
+        trace = Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns), collectives=collectives, peers=peers)
+        return said.onto(trace, natural.host[0].start_ns, natural.host[-1].end_ns)
 
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""

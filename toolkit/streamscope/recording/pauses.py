@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from operator import add
 
 import numpy as np
 
 from streamscope.recording.activity_records import TEXT_COLUMNS, ActivityRecords, Rows
+from streamscope.recording.counting import Heard, Moment, Said, note
+from streamscope.trace.counters import Noted
 from streamscope.words import counted, listed, time_text
 
 _TABLES = ("calls", "work", "waits", "events", "markers", "attributes", "overheads")
@@ -33,12 +38,15 @@ class Piece:
         Calls outside are not the user's.
     waited_ns : int
         When the GPUs had finished.
+    said : Heard, optional
+        Counters and markers meanwhile, on the same clock.
     """
 
     records: ActivityRecords
     start_ns: int
     end_ns: int
     waited_ns: int
+    said: Heard | None = None
 
 
 def without_pauses(pieces: Sequence[Piece]) -> tuple[ActivityRecords, int, list[str]]:
@@ -49,15 +57,33 @@ def without_pauses(pieces: Sequence[Piece]) -> tuple[ActivityRecords, int, list[
     first, *others = pieces
     if not others:
         return first.records, first.end_ns, []
-    gaps = [after.start_ns - before.waited_ns for before, after in zip(pieces, others, strict=False)]
-    cut_ns = np.cumsum([0, *gaps]).tolist()
+    cut_ns = _cuts_ns(pieces)
     parts = [
         _moved(_cut(piece, last=piece is pieces[-1]), cut, place) for place, (piece, cut) in enumerate(zip(pieces, cut_ns, strict=True))
     ]
     at = [time_text(piece.waited_ns - cut - first.start_ns) for piece, cut in zip(pieces[:-1], cut_ns, strict=False)]
     more = f" and {len(at) - _MOST_TOLD} more" if len(at) > _MOST_TOLD else ""
-    note = f"cut out: {counted(len(gaps), 'pause')}, {time_text(sum(gaps))} together, at {listed(at[:_MOST_TOLD])}{more}"
+    note = f"cut out: {counted(len(others), 'pause')}, {time_text(cut_ns[-1])} together, at {listed(at[:_MOST_TOLD])}{more}"
     return _joined(parts), pieces[-1].end_ns - cut_ns[-1], [note]
+
+
+def said_without_pauses(pieces: Sequence[Piece]) -> Noted:
+    """Return counters and markers of all pieces, at the times that their records have; a sum goes on behind a pause."""
+    noted, values, moments = Noted(), list[Said](), list[Moment]()
+    for piece, cut_ns in zip(pieces, _cuts_ns(pieces), strict=True):
+        if piece.said is not None:
+            said = piece.said.within(piece.start_ns, piece.end_ns).at(partial(add, -cut_ns))
+            values += said.values
+            moments += said.moments
+    note(noted, values, moments, "thread {}".format)
+    return noted
+
+
+def _cuts_ns(pieces: Sequence[Piece]) -> list[int]:
+    """Return how much is cut out before each piece."""
+    gaps = [after.start_ns - before.waited_ns for before, after in pairwise(pieces)]
+    found: list[int] = np.cumsum([0, *gaps], dtype=np.int64).tolist()
+    return found
 
 
 def _cut(piece: Piece, *, last: bool) -> ActivityRecords:

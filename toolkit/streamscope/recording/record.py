@@ -17,7 +17,8 @@ from streamscope.errors import RecordingError, RecordingWarning
 from streamscope.formats.metadata import host_info
 from streamscope.interrupts import deferred
 from streamscope.recording.activity_records import ActivityRecords
-from streamscope.recording.pauses import Piece, without_pauses
+from streamscope.recording.counting import HostTimes
+from streamscope.recording.pauses import Piece, said_without_pauses, without_pauses
 from streamscope.recording.ranks import ALONE, check_file_name, file_of_rank, rank_here
 from streamscope.recording.recorded_trace import CodeBlock, recorded_trace
 from streamscope.recording.subscription import CALLS, NO_GPU_HINT, WORK, subscription
@@ -52,6 +53,7 @@ class Recording:
         self._records: list[ActivityRecords] = []
         self._pieces: list[Piece] = []
         self._start_ns = 0
+        self._said: HostTimes | None = None
         self._obstacles: list[str] = []
 
     @property
@@ -156,6 +158,7 @@ class Recording:
                 opened = subscription().recording(KINDS)
                 self._records = opened.__enter__()
                 self._open, self._state = opened, "recording"
+                self._said = HostTimes(subscription().now_ns)
                 self._start_ns = subscription().now_ns()
         except BaseException:  # Ctrl-C, too, which waited until now
             self._close()
@@ -168,6 +171,8 @@ class Recording:
         try:
             waited, unfinished = _waited_for_gpus()
             waited_ns = subscription().now_ns()
+            said, self._said = self._said, None
+            heard = None if said is None else said.end()
         finally:
             self._close()
         (records,) = self._records
@@ -175,10 +180,13 @@ class Recording:
         if waited and not (records.calls["start_ns"] >= end_ns).any():  # not even our own wait
             self._obstacles.append(TAKEN_OVER)
             warnings.warn(TAKEN_OVER, RecordingWarning, stacklevel=3)
-        self._pieces.append(Piece(records, self._start_ns, end_ns, waited_ns))
+        self._pieces.append(Piece(records, self._start_ns, end_ns, waited_ns, heard))
 
     def _close(self) -> None:
         opened, self._open = self._open, None
+        said, self._said = self._said, None
+        if said is not None:  # It could not begin, or end.
+            said.end()
         if opened is not None:
             opened.__exit__(None, None, None)
 
@@ -196,7 +204,8 @@ class Recording:
             return
         block = CodeBlock(self.name, self._pieces[0].start_ns, end_ns, self.gpu)
         device = host_info({gpu: device_info(gpu) for gpu in kept})
-        self._trace = recorded_trace(records, block, device, subscription().call_name, notes, rank=self._rank)
+        noted = said_without_pauses(self._pieces)
+        self._trace = recorded_trace(records, block, device, subscription().call_name, notes, rank=self._rank, noted=noted)
         self._state = f"{len(self._trace.spans):,} spans"
         if records.dropped or missing_records(self._trace.spans).calls:
             warnings.warn(f"the recording {self.name!r} is not whole: {'; '.join(self._trace.info.notes)}", RecordingWarning, stacklevel=3)
@@ -213,9 +222,9 @@ class Recording:
 def record(name: str = "recording", *, gpu: int | None = None, path: str | Path | None = None) -> Recording:
     """Record the CUDA work of a block of code, whichever library it uses.
 
-    Kernels, copies and sets on all GPUs, each node of a graph among them; calls of the CUDA runtime and driver, by all threads; and NVTX
-    ranges. At the end of the block, it waits for the GPUs. A recorded call takes about a microsecond longer. Calls that only query CUDA
-    are left out.
+    Kernels, copies and sets on all GPUs, each node of a graph among them; calls of the CUDA runtime and driver, by all threads; NVTX
+    ranges; values of `counter` and moments of `marker`. At the end of the block, it waits for the GPUs. A recorded call takes about a
+    microsecond longer. Calls that only query CUDA are left out.
 
     Parameters
     ----------

@@ -15,6 +15,7 @@ from streamscope.recording.nccl_ranges import NcclLaunch, NcclRange, nccl_facts,
 from streamscope.recording.ranks import ALONE, Rank
 from streamscope.trace.activities import Activities, Names, Streams, joined, name_waits, with_peers
 from streamscope.trace.communication import collective_kind, communicates
+from streamscope.trace.counters import Noted
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import distinct, looked_up
@@ -52,12 +53,18 @@ class CodeBlock:
 
 
 def recorded_trace(
-    records: ActivityRecords, block: CodeBlock, device: DeviceInfo, call_name: CallName, notes: Sequence[str] = (), rank: Rank = ALONE
+    records: ActivityRecords,
+    block: CodeBlock,
+    device: DeviceInfo,
+    call_name: CallName,
+    notes: Sequence[str] = (),
+    rank: Rank = ALONE,
+    noted: Noted | None = None,
 ) -> Trace:
     """Return CUPTI's records of a block as a trace, whose zero is the start of the block.
 
     ``device`` names the GPUs whose work is kept. ``call_name`` returns a CUDA function's name by its number, of the
-    runtime (1) or driver (0).
+    runtime (1) or driver (0). ``noted``: counters and markers, on CUPTI's clock.
     """
     names, streams = Names(), Streams("context")
     work, waits, events = (_placed(rows, streams) for rows in (records.work, records.waits, records.events))
@@ -90,6 +97,7 @@ def recorded_trace(
         zero_ns=block.start_ns,
         notes=said,
         waits=_event_waits(records, calls),
+        noted=noted,
         ledger={
             "recorded_ns": block.end_ns - block.start_ns,
             "cupti_itself_ns": _length_ns(own[~compiling]),

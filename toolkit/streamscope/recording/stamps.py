@@ -24,6 +24,7 @@ from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
+from streamscope.recording.counting import heard
 from streamscope.recording.events import EventRecorder, shift_ns, spans_of_run, unchecked
 from streamscope.recording.launch_kernels import LaunchKernel, in_graph
 from streamscope.recording.marks import Marker
@@ -159,7 +160,8 @@ class Recording:
             reload()
             self.twin.run()
             self.twin.wait()
-        passes = sorted((self._natural(reload) for _ in range(self.recorder.passes)), key=lambda one: one.natural.makespan_ns)
+        with heard(self.recorder.device.now_ns) as said:
+            passes = sorted((self._natural(reload) for _ in range(self.recorder.passes)), key=lambda one: one.natural.makespan_ns)
         chosen = passes[len(passes) // 2]
         calibration = calibrate(self.events.device)
         reload()
@@ -179,9 +181,9 @@ class Recording:
         spans = spans_of_run(self.prepared, chosen.natural.host, placed, late)
         blocks, notes = self._blocks(chosen, late - chosen.natural.host[0].start_ns)
         estimate = self.prepared.device.estimate_ns
-        return Trace(
-            spans, self._info(chosen, calibration, passes, [*notes, *self._notes(placed)]), origins_of(self.prepared.plan, estimate), blocks
-        )
+        info = self._info(chosen, calibration, passes, [*notes, *self._notes(placed)])
+        host, trace = chosen.natural.host, Trace(spans, info, origins_of(self.prepared.plan, estimate), blocks)
+        return said.onto(trace, host[0].start_ns, host[-1].end_ns)
 
     def _natural(self, reload: Callable[[], None]) -> _Pass:
         """Run as it is; stamped launches get no event."""
