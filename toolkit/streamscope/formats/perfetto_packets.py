@@ -2,14 +2,15 @@
 
 Work on the device is a ``GpuRenderStageEvent`` on the hardware queue of its stream, with its launch's size and the ids of the events that
 it waited for, which become arrows. Host calls are slices. A call that put work on the device names it by Perfetto's ``GpuCorrelation``,
-which becomes arrows, too. Times are those of the trace; where some lie before its zero, all are moved by as much.
+which becomes arrows, too. Each counter is a track, and markers are instants of one. Times are those of the trace; where some lie before
+its zero, all are moved by as much.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -73,7 +74,7 @@ class _Packets:
     @cached_property
     def shift_ns(self) -> int:
         """Offset of all times in ns: Perfetto has none below zero."""
-        return time_before_zero_ns(self.trace.spans)
+        return time_before_zero_ns(self.trace)
 
     @cached_property
     def tracks(self) -> tuple[list[Track], IntArray]:
@@ -131,6 +132,38 @@ class _Packets:
                 self._work(rows, index, one.gpu)
             else:
                 self._calls(rows, index)
+        self._counters(len(tracks))
+        self._markers(len(tracks))
+
+    def _counters(self, tracks: int) -> None:
+        """Write a track for each counter, and its values."""
+        found = self.trace.counters
+        for number, series in enumerate(found.described):
+            uuid = _FIRST_TRACK + tracks + 1 + number
+            descriptor = self.add().track_descriptor
+            descriptor.uuid, descriptor.parent_uuid, descriptor.name = uuid, _PROCESS, replace(series, unit="").label
+            descriptor.sibling_order_rank = tracks + number
+            descriptor.counter.SetInParent()
+            if series.unit:
+                descriptor.counter.unit_name = series.unit
+            rows = found.rows_of(number)
+            for time_ns, value in zip((found.time_ns[rows] + self.shift_ns).tolist(), found.value[rows].tolist(), strict=True):
+                event = self.add(timestamp=time_ns, sequence_flags=_NEEDS_NAMES).track_event
+                event.type, event.track_uuid, event.double_counter_value = proto.TrackEvent.TYPE_COUNTER, uuid, value
+
+    def _markers(self, tracks: int) -> None:
+        """Write markers as instants of a track of their own."""
+        found = self.trace.markers
+        if not len(found):
+            return
+        uuid = _FIRST_TRACK + tracks
+        descriptor = self.add().track_descriptor
+        descriptor.uuid, descriptor.parent_uuid, descriptor.name = uuid, _PROCESS, "markers"
+        for time_ns, name, thread in zip((found.time_ns + self.shift_ns).tolist(), found.names, found.threads, strict=True):
+            event = self.add(timestamp=time_ns, sequence_flags=_NEEDS_NAMES).track_event
+            event.type, event.track_uuid, event.name = proto.TrackEvent.TYPE_INSTANT, uuid, name
+            if thread:
+                event.debug_annotations.add(name="thread", string_value=thread)
 
     def _clock(self) -> None:
         packet = self.add(timestamp=0)

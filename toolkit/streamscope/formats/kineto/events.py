@@ -33,6 +33,8 @@ _STRIDE = 1 << 17
 MOST_EVENTS = 50_000_000
 _EXACT_BELOW_US = 2.0**43
 """A double in µs below this (101 days) is within half a nanosecond of the number in the file."""
+COUNTER = "C"
+"""Phase of events that are counters."""
 _BEGIN = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SPACES = b" \t\r\n"
 _PAUSE = _SPACES + b","
@@ -110,6 +112,15 @@ class Beside(msgspec.Struct):
 
 
 _BESIDE = msgspec.json.Decoder(Beside)
+
+
+class CounterEvent(msgspec.Struct, gc=False):
+    """The part of an event that has other names in each file: what a counter counts."""
+
+    ph: str = ""
+    args: msgspec.Raw = msgspec.Raw(b"null")
+
+
 AnyEvent = Event[float] | Event[Decimal]
 
 
@@ -117,6 +128,10 @@ class Rest(msgspec.Struct, Generic[Time], gc=False):
     """The end of a file."""
 
     traceEvents: list[Event[Time]]  # noqa: N815 — Kineto's own name
+
+
+class _CounterRest(msgspec.Struct, gc=False):
+    traceEvents: list[CounterEvent]  # noqa: N815 — Kineto's own name
 
 
 class EventsReader:
@@ -336,6 +351,8 @@ class EventsReader:
                 del events, found  # Before they are there once more.
                 found = _decoder(Decimal, shape).decode(some)
                 events = found if shape is None else found.traceEvents
+            if COUNTER in {event.ph for event in events}:
+                _add_counts(events, some, in_object=shape is not None)
         return events
 
     def _cut(self) -> int:
@@ -348,6 +365,14 @@ class EventsReader:
             if found or start == 0:
                 return found[-1] if found else 0
             width *= 16
+
+
+def _add_counts(events: Sequence[AnyEvent], text: memoryview, *, in_object: bool) -> None:
+    """Give events that are counters all of their arguments, as a dictionary; any other event has those that are known by name."""
+    found: Any = msgspec.json.decode(text, type=_CounterRest if in_object else list[CounterEvent])
+    for event, more in zip(events, found.traceEvents if in_object else found, strict=True):
+        if event.ph == COUNTER:
+            event.args = msgspec.json.decode(more.args)
 
 
 def _wrong_event(event: bytes) -> str | None:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
+from streamscope.formats.kineto.counters import CountersAndMarkers
 from streamscope.formats.kineto.events import AnyEvent, Beside, EventsReader
 from streamscope.formats.kineto.ranks import by_process, of_one_process
 from streamscope.formats.kineto.stacks import MOST_FRAMES, Frames, Operators, Stacks, ThreadTimes
@@ -151,15 +152,19 @@ class _Collected:
         self._timeless = 0
         """Kernels, copies and sets without a time."""
         self._categories = Counter[str]()
+        self._noted = CountersAndMarkers()
         self._empty = True
 
     def add(self, events: Iterable[AnyEvent]) -> None:
-        by_category = defaultdict[str, list[Any]](list)
+        by_category, by_phase = defaultdict[str, list[Any]](list), defaultdict[str, list[Any]](list)
         for event in events:
             self._empty = False
             if event.ph == "X":
                 by_category[event.cat].append(event)
             elif event.ph not in _QUIET_PHASES:
+                by_phase[event.ph].append(event)
+        for phase, its_events in by_phase.items():
+            for event in self._noted.add(phase, its_events):
                 self._lost[_unread(event)] += 1
         # Events without a word about them: nothing is lost with those.
         self._lost.pop("", None)
@@ -169,6 +174,7 @@ class _Collected:
     def trace(self, beside: Beside, program: str, gpu: int | None, said: Sequence[str], lost: int, *, ours: bool) -> Trace:
         if not self._on_device:
             raise self._no_work()
+        self._lost += self._noted.lost
         self._parts[-1].names, self._parts[-1].facts = tuple(self._names), self._facts
         notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
         if frames := self._categories["python_function"]:
@@ -176,6 +182,7 @@ class _Collected:
         if self._stacks.left_out:
             notes.append(f"left out: {counted(self._stacks.left_out, 'frame')} of Python, since {MOST_FRAMES:,} are kept")
         found = recorded(self._joined(), notes, _unknown_ns(beside))
+        gpu_of = _gpu_of_processes(found, tuple(self._pids)) if self._noted else {}
         # In a file of ours, a correlation is that of one call, which may have launched work on several GPUs.
         told = of_one_process(found) if ours else by_process(found, tuple(self._pids))
         found = told.found
@@ -189,12 +196,14 @@ class _Collected:
             waited = self._said(_STREAM_SYNC)
             name_waits(found, waited["correlation"], waited["stream"], gpu)
             waits = self._event_waits(found)
+        noted = self._noted.noted({} if told.several else gpu_of, ours=ours)
         hip = any(name.startswith("hip") for name in self._names)
         base_ns = beside.baseTimeNanoseconds
         device = host_info({one: _device(beside.deviceProperties, one, told.devices.get(one, one), hip=hip) for one in gpus})
         return foreign_trace(
             found, engine="kineto", program=program, device=device, recorder="kineto", gpu=gpu,
-            notes=notes, waits=waits, profiler=tuple(np.concatenate(self._profiler, axis=1)),
+            notes=notes, waits=waits, noted=noted,
+            profiler=tuple(np.concatenate(self._profiler, axis=1)),
             versions=_versions(beside), created=created_at(int(found.start_ns.min()) + (base_ns if type(base_ns) is int else 0)),
             ledger={"lost_records": float(lost)} if lost else {}, **({} if told.several else _job(beside.distributedInfo)),
         )  # fmt: skip
@@ -370,12 +379,22 @@ def _of_category(category: str) -> str:
     return f"of category {printable(category)[:50]!r}" if category else "without a category"
 
 
+def _gpu_of_processes(found: Activities, pids: Sequence[str]) -> dict[str, int]:
+    """Return the GPU of each process that stands for one: Kineto has a process for each GPU."""
+    device = found.is_kind(ON_DEVICE)
+    processes, process = distinct(found.process[device])
+    gpus, gpu = distinct(found.gpu[device])
+    hosts = set(distinct(found.process[~device])[0].tolist())
+    of: dict[int, list[int]] = {}
+    for pair in distinct(process * len(gpus) + gpu)[0].tolist():
+        of.setdefault(int(processes[pair // len(gpus)]), []).append(int(gpus[pair % len(gpus)]))
+    return {pids[code]: its[0] for code, its in of.items() if len(its) == 1 and code >= 0 and code not in hosts}
+
+
 def _unread(event: AnyEvent) -> str:
     """Describe an event that is not a span; empty where nothing is lost with it."""
     if event.ph in ("B", "b"):
         return _BEGUN
-    if event.ph == "C":
-        return 'that are counters ("ph": "C")'
     if event.name.startswith("["):  # "[memory]", "[OutOfMemory]"
         return f"called {printable(event.name)[:50]!r}"
     if event.ph in ("i", "I", "R"):

@@ -1,6 +1,7 @@
 """Traces as Kineto's Chrome JSON, for Perfetto, chrome://tracing, Holistic Trace Analysis and whatever else reads PyTorch's traces.
 
-Rows that name processes and threads come first, then the spans in the order of the table, then the arrows. A time is in µs, with three
+Rows that name processes and threads come first, then the spans in the order of the table, then the arrows,
+values of counters, and markers. A time is in µs, with three
 decimals. Times count from the earliest span, since programs drop events before 0. The key ``streamscope`` beside ``traceEvents`` says
 whether times are simulated, how they were recorded, and of which engine and program.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ _PREFIXES = {SpanKind.COPY: "Memcpy", SpanKind.SET: "Memset"}
 """How names of copies and sets begin: programs tell them from kernels by that."""
 assert set(CATEGORIES) == set(SpanKind)
 
+VALUE = "value"
+"""Name of the one part of a counter without a unit."""
 FLOW, WAIT = "ac2g", "streamscope wait"
 """Categories of flow arrows: from a call to its work on the device; from a span to those that waited for it."""
 
@@ -103,12 +106,39 @@ def _write(trace: Trace, file: Any) -> None:
     file.write(f'{head[:-1]}, "{_EVENTS}": [\n'.encode())
     file.write(",\n".join(json.dumps(row) for row in _names(trace, tracks, numbers)).encode())
     pid = np.where(trace.spans.kind < SpanKind.KERNEL, _host_pid(trace), trace.spans.gpu)
-    start_ns = trace.spans.start_ns + time_before_zero_ns(trace.spans)
+    start_ns = trace.spans.start_ns + time_before_zero_ns(trace)
     table = _Table(trace, pid, np.array([*numbers, 0], np.int64)[track], start_ns, _from_one(trace.spans.correlation))
-    for texts in (_spans(table), _launch_arrows(table), _wait_arrows(table)):
+    threads = {one.lane: number for one, number in zip(tracks, numbers, strict=True) if not one.device and not one.level}
+    for texts in (_spans(table), _launch_arrows(table), _wait_arrows(table), _counters(trace), _markers(trace, threads)):
         for some in texts:
             file.write(f",\n{some}".encode())
     file.write(b"\n]}\n")
+
+
+def _counters(trace: Trace) -> Iterator[str]:
+    """Yield the values of counters, some at a time: a unit stands in the place of the name that Chrome wants for each part of a counter."""
+    found, zero_ns = trace.counters, time_before_zero_ns(trace)
+    heads = []
+    for each in found.described:
+        pid = each.gpu if each.gpu >= 0 else _host_pid(trace)
+        name = f"{each.name} ({each.process})" if each.process else each.name
+        heads.append(f'{{"ph": "C", "name": {json.dumps(name)}, "pid": {pid}, "args": {{{json.dumps(each.unit or VALUE)}: ')
+    for first in range(0, len(found), _AT_ONCE):
+        rows = slice(first, first + _AT_ONCE)
+        columns = zip(found.series[rows].tolist(), found.value[rows].tolist(), _us(found.time_ns[rows] + zero_ns), strict=True)
+        yield ",\n".join(f'{heads[series]}{value}}}, "ts": {at}}}' for series, value, at in columns)
+
+
+def _markers(trace: Trace, threads: Mapping[str, int]) -> Iterator[str]:
+    """Yield the markers, each on the thread of its lane."""
+    found, pid = trace.markers, _host_pid(trace)
+    times = _us(found.time_ns + time_before_zero_ns(trace))
+    rows = [
+        f'{{"ph": "i", "s": "p", "name": {json.dumps(name)}, "pid": {pid}, "tid": {threads.get(thread, 0)}, "ts": {at}}}'
+        for name, thread, at in zip(found.names, found.threads, times, strict=True)
+    ]
+    if rows:
+        yield ",\n".join(rows)
 
 
 def _from_one(correlation: IntArray) -> IntArray:
