@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamscope.analysis.diff import COUNTER_HEADS
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow
 from streamscope.results.views import View, sections
 from streamscope.trace import TimelineGroup, Trace
@@ -47,6 +48,7 @@ def diff_html(found: TraceDiff) -> Html:
         lead(found.answer),
         _parts(found, longest_us),
         _rows(found, longest_us),
+        _counters(found),
         warned(found.warnings, MOST_WARNINGS, LONGEST_TITLE),
         timeline_image(diff_groups(found), found.answer),
         a_picture("comparison"),
@@ -60,7 +62,12 @@ def diff_report(found: TraceDiff, path: Path) -> Path:
     warnings = warned(found.warnings, len(found.warnings), LONGEST_TITLE)
     title = shortened(found.title, 3 * LONGEST_NAME)
     return timeline_page(
-        diff_groups(found), path, title, found.answer, first, [_rows(found, longest_us), warnings, *sections(found, "html")]
+        diff_groups(found),
+        path,
+        title,
+        found.answer,
+        first,
+        [_rows(found, longest_us), _counters(found), warnings, *sections(found, "html")],
     )
 
 
@@ -80,7 +87,7 @@ def _paired(found: TraceDiff, side: int) -> Trace:
     operation = np.full(len(trace.spans), -1)
     operation[found.pairs[:, side]] = np.arange(len(found.pairs))
     spans = replace(trace.spans, operation=operation, part=np.zeros(len(operation), np.int64))
-    return Trace(spans, replace(trace.info, program=found.title))
+    return Trace(spans, replace(trace.info, program=found.title), counters=trace.counters, markers=trace.markers)
 
 
 def _longest_us(found: TraceDiff) -> float:
@@ -129,6 +136,15 @@ def _row(cells: tuple[str, ...], row: DiffRow, drawn: Html) -> Row:
     name, *others = cells
     whole = " → ".join(dict.fromkeys(filter(None, (name, *row.symbols))))
     return Row((shortened(name, LONGEST_KERNEL), *others, drawn), title=shortened(whole, LONGEST_TITLE))
+
+
+def _counters(found: TraceDiff) -> Html:
+    """Return the means of counters of both traces side by side; nothing where neither has some."""
+    if not found.counters:
+        return Html()
+    rows = [(shortened(name, LONGEST_NAME), *others) for name, *others in (each.cells() for each in found.counters[:MORE_ROWS])]
+    name, *others = (Column(heading) for heading in COUNTER_HEADS)
+    return table([replace(name, kind="prose"), *others], [Row(cells) for cells in rows])
 
 
 def _bars(differences_us: Sequence[float], longest_us: float) -> list[Html]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,38 @@ class Contribution:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {"name": self.label, "first_us": self.first_us, "second_us": self.second_us, "difference_us": self.difference_us}
+
+
+@dataclass(frozen=True)
+class CounterMeans:
+    """Means of the values of the counters of one name, GPU and unit in both traces.
+
+    Attributes
+    ----------
+    label : str
+    means : tuple of float or None
+        None where a trace has no such counter.
+    counts : tuple of int
+        How many values they are of.
+    """
+
+    label: str
+    means: tuple[float | None, float | None]
+    counts: tuple[int, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        (first, second), (first_count, second_count) = self.means, self.counts
+        return {"name": self.label, "first_mean": first, "second_mean": second, "first_count": first_count, "second_count": second_count}
+
+    def cells(self) -> tuple[str, ...]:
+        """Return it as text, in the order of `COUNTER_HEADS`."""
+        first, second = self.means
+        change = "–" if first is None or second is None else f"{second - first:+.6g}".replace("-", "−")
+        return self.label, *("–" if one is None else f"{one:.6g}".replace("-", "−") for one in self.means), change
+
+
+COUNTER_HEADS = ("counter", "mean of the first", "mean of the second", "difference")
 
 
 @dataclass(frozen=True, repr=False)
@@ -219,8 +251,21 @@ class TraceDiff(Result):
         change, most = signed_time_text(change_us * 1e3), signed_time_text(top.difference_us * 1e3)
         return f" Of kernel time ({change} in all), {shortened(top.called, 60)} changed most: {most}."
 
+    @cached_property
+    def counters(self) -> tuple[CounterMeans, ...]:
+        """Means of the counters of both traces; those of one label side by side."""
+        found: dict[str, list[list[float]]] = {}
+        for side, trace in enumerate((self.first, self.second)):
+            for number, series in enumerate(trace.counters.described):
+                values = found.setdefault(replace(series, process="").label, [[], []])[side]
+                values += trace.counters.value[trace.counters.rows_of(number)].tolist()
+        return tuple(
+            CounterMeans(label, (_mean(first), _mean(second)), (len(first), len(second)))
+            for label, (first, second) in found.items() if first or second
+        )  # fmt: skip
+
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values: times in µs, differences the second less the first.
+        """Return it as JSON values: times in µs, differences the second less the first. Means of counters are there where one has some.
 
         Examples
         --------
@@ -244,6 +289,7 @@ class TraceDiff(Result):
             "contributions": [part.to_dict() for part in self.contributions],
             **({"gpu": self.summaries[0].gpu, "communication": self.communication.to_dict()} if self.communication else {}),
             "rows": [row.to_dict() for row in self.rows],
+            **({"counters": [each.to_dict() for each in self.counters]} if self.counters else {}),
             "warnings": list(self.warnings),
         }
 
@@ -262,6 +308,8 @@ class TraceDiff(Result):
         parts = markdown_rows(("part of the span", "first, µs", "second, µs", "difference, µs"), self.contribution_rows())
         page = [f"# {in_markdown(self.title)}", "", in_markdown(self.answer), "", *parts, ""]
         page += markdown_rows(HEADINGS, self.table_rows(_MOST_IN_TEXT)) if self.changed else []
+        if self.counters:
+            page += ["", *markdown_rows(COUNTER_HEADS, (each.cells() for each in self.counters))]
         notes = [f"- {in_markdown(line)}" for line in (*self._left_out, *self.warnings)]
         return printable("\n".join([*page, "", *notes, ""]))
 
@@ -272,8 +320,10 @@ class TraceDiff(Result):
         parts = aligned([("part of the span", "first, µs", "second, µs", "difference, µs"), *self.contribution_rows()], numbers=True)
         cells = [(shortened(row[0], 60), *row[1:]) for row in self.table_rows(_MOST_IN_TEXT)]
         table = ["", *aligned([HEADINGS, *cells], numbers=True)] if cells else []
+        means = [(shortened(name, 60), *rest) for name, *rest in (each.cells() for each in self.counters)]
+        counters = ["", *aligned([COUNTER_HEADS, *means], numbers=True)] if means else []
         notes = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
-        return printable("\n".join([self.title, self.answer, "", *parts, *table, *self._left_out, *notes]))
+        return printable("\n".join([self.title, self.answer, "", *parts, *table, *self._left_out, *counters, *notes]))
 
     def timeline(self) -> Timeline:
         """Return both traces as live timelines on one axis; a selection in one is marked in the other.
@@ -338,6 +388,10 @@ class TraceDiff(Result):
         columns |= {f"{side}_us": [row.total_us[at] for row in self.rows] for at, side in enumerate(sides)}
         names = ("difference_us", "each_us", "low_us", "high_us", "basis", "told")
         return pd.DataFrame(columns | {name: [getattr(row, name) for row in self.rows] for name in names})
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def diff(first: Trace, second: Trace) -> TraceDiff:

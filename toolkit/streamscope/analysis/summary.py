@@ -56,6 +56,7 @@ from streamscope.arrays import IntArray
 from streamscope.errors import printable
 from streamscope.results.result import Result
 from streamscope.trace.communication import checked_patterns
+from streamscope.trace.counters import Series
 from streamscope.trace.foreign import UNCALLED
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.one_gpu import busiest_gpu
@@ -71,6 +72,7 @@ GPU_HEADS = (
     "GPU", "kernels", "busy, µs", "communication alone, µs", "hidden, µs", "waits, µs", "waited for, µs", "idle, µs", "overlap, %",
 )  # fmt: skip
 LINK_HEADS = ("copies between GPUs", "count", "MiB", "time, µs", "GB/s")
+COUNTER_HEADS = ("counter", "values", "least", "largest", "last")
 KERNEL_HEADS = ("kernel", "count", "total, µs", "mean, µs")
 _MOST_KERNELS = 10
 """So many kernels are in `Summary.kernels`: those that take most time."""
@@ -210,6 +212,10 @@ class Summary(Result):
         Of all GPUs together: `bus_bandwidth` in GB/s, `busy_imbalance`, `peer_copy_ns`, `mean_exposed_ns`, `mean_hidden_ns`.
     links : tuple of LinkCopies
         Copies between GPUs by link.
+    counters : tuple of mappings
+        Name, count, least, largest and last value of each counter of the trace, as `Counters.summary` has them.
+    markers : int
+        How many markers the trace has.
     """
 
     view = "summary"
@@ -251,6 +257,8 @@ class Summary(Result):
     mean_exposed_us: float | None = None
     mean_hidden_us: float | None = None
     links: tuple[LinkCopies, ...] = ()
+    counters: tuple[Mapping[str, Any], ...] = ()
+    markers: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values: times in µs, None where there is nothing to measure.
@@ -275,6 +283,8 @@ class Summary(Result):
             "warnings": list(self.warnings),
             "gpus": [each.metric_values(metric for metric in metrics if HOST not in metric.scope) for each in self.each_gpu],
             "links": [link.to_dict() for link in self.links],
+            "counters": [dict(each) for each in self.counters],
+            "markers": self.markers,
         }
 
     @property
@@ -317,6 +327,7 @@ class Summary(Result):
         page = [f"# {in_markdown(self.title)}", "", *markdown_rows(("metric", "value", "what it is"), self.rows(), words=2)]
         page += ["", *markdown_rows(GPU_HEADS, self.gpu_rows())] if self.gpus else []
         page += ["", *markdown_rows(LINK_HEADS, self.link_rows())] if self.links else []
+        page += ["", *markdown_rows(COUNTER_HEADS, self.counter_rows())] if self.counters else []
         page += ["", *markdown_rows(STREAM_HEADS, self.stream_rows())] if self.streams else []
         page += ["", *markdown_rows(KERNEL_HEADS, (kernel.cells() for kernel in self.kernels))] if self.kernels else []
         page += ["", capitalised(self.more_kernels)] if self.more_kernels else []
@@ -335,6 +346,16 @@ class Summary(Result):
             cells = [METRICS[name].show_value(_plain(one.value(name))) for name in _OF_GPUS]
             yield (str(one.gpu), *cells)
 
+    def counter_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the counters as text, in the order of `COUNTER_HEADS`."""
+        for each in self.counters:
+            series = Series(each["name"], each.get("unit", ""), each.get("process", ""), each.get("gpu", -1))
+            yield (
+                shortened_inside(series.label, _LONGEST_NAME),
+                f"{each['count']:,}",
+                *(f"{each[key]:.6g}" for key in ("min", "max", "last")),
+            )
+
     def link_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the copies between GPUs of each link as text, in the order of `LINK_HEADS`."""
         for link in self.links:
@@ -350,8 +371,9 @@ class Summary(Result):
         kernels = ["", *aligned([KERNEL_HEADS, *cells], numbers=True), *filter(None, [self.more_kernels])] if cells else []
         gpus = ["", *aligned([GPU_HEADS, *self.gpu_rows()], numbers=True)] if self.gpus else []
         links = ["", *aligned([LINK_HEADS, *self.link_rows()], numbers=True)] if self.links else []
+        counters = ["", *aligned([COUNTER_HEADS, *self.counter_rows()], numbers=True)] if self.counters else []
         metrics = aligned([row[:2] for row in self.rows()])
-        return printable("\n".join([self.title, *metrics, *gpus, *links, *kernels, *warnings]))
+        return printable("\n".join([self.title, *metrics, *gpus, *links, *counters, *kernels, *warnings]))
 
     @property
     def more_kernels(self) -> str:
@@ -446,7 +468,14 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     relu        1       4.00      4.00
     [1] a profiler stretched the recorded run, its calls most: time a run without it
     """
-    patterns = checked_patterns(communication)
+    found = _metrics(trace, alone, checked_patterns(communication))
+    if not len(trace.counters) and not len(trace.markers):
+        return found
+    return replace(found, counters=tuple(trace.counters.summary()), markers=len(trace.markers))
+
+
+def _metrics(trace: Trace, alone: Trace | None, patterns: list[str]) -> Summary:
+    """Return the metrics of a trace."""
     host, times = of_host(trace), collective_times(trace)
     each = tuple(replace(_of_gpu(trace.of_gpu(gpu), alone, patterns), **host, **of_collectives(trace, gpu, times)) for gpu in trace.gpus)
     if not each:

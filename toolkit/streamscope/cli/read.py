@@ -62,7 +62,7 @@ def read(
 
 def _print(console: Console, found: Summary) -> None:
     """Print the numbers, the streams and the warnings."""
-    from streamscope.analysis.summary import GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS
+    from streamscope.analysis.summary import COUNTER_HEADS, GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS
 
     print_sentences(console, found.title, "bold", whole=True)
     print_table(console, table(None, ((label, value) for label, value, _ in found.rows())))
@@ -72,6 +72,9 @@ def _print(console: Console, found: Summary) -> None:
     if found.links:
         console.print()
         print_table(console, table(LINK_HEADS, found.link_rows()))
+    if found.counters:
+        console.print()
+        print_table(console, table(COUNTER_HEADS, found.counter_rows()))
     if found.streams:
         console.print()
         title = f"GPU {found.gpu}, times in µs" if found.gpus else "Times in µs"
