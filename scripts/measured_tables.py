@@ -193,6 +193,15 @@ def record_cost() -> str:
     return table(["a step, µs", *ways], rows) + measured_on(found)
 
 
+def counter_cost() -> str:
+    """Return what a call of a counter or a marker costs, in µs."""
+    found = data("counter_cost")
+    rows = [
+        [f"`{name}`", *(f"{found[of][name] / 1000:.2f}" for of in ("nothing_records_ns", "recorded_ns"))] for name in found["recorded_ns"]
+    ]
+    return table(["a call, µs", "nothing records", "recorded"], rows) + f"\nTwo cores of {found['processor']}, {found['date'][:10]}.\n"
+
+
 def event_costs() -> str:
     """Return what events around a launch cost the host, from C and from Streamscope."""
     found = data("record_cost")
@@ -652,6 +661,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "recorders": recorders,
     "stretched-graphs": stretched_graphs,
     "record-cost": record_cost,
+    "counter-cost": counter_cost,
     "event-costs": event_costs,
     "stamps": stamps,
     "left-out": left_out,
