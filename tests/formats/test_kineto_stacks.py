@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from tests.formats.kineto_files import call, content, dumps, event, kernel
 
 import streamscope as ss
@@ -293,3 +295,54 @@ def test_a_real_file_with_frames_put_in(repository, written):
     assert (ours.place, unknown.name, found.unattributed.kernels) == ("net.py:5", "unknown", 0)
     assert ours.kernels + unknown.kernels == found.kernels
     assert ours.kernels > 80
+
+
+@st.composite
+def threads(draw):
+    """Frames, modules and operators of two threads, which nest or do not; and when each thread launched."""
+    frames, operators = [], []
+    for _ in range(draw(st.integers(0, 8))):
+        start, code = draw(st.integers(0, 30)), draw(st.integers(0, 5))
+        frames.append((draw(st.integers(1, 2)), start, start + draw(st.integers(0, 15)), code))
+    for _ in range(draw(st.integers(0, 8))):
+        start, sequence = draw(st.integers(0, 30)), draw(st.integers(0, 2))
+        operators.append((draw(st.integers(1, 2)), start, start + draw(st.integers(0, 10)), sequence, draw(st.sampled_from([0, 0, 0, 1]))))
+    calls = [(draw(st.integers(1, 2)), draw(st.integers(0, 40))) for _ in range(draw(st.integers(1, 5)))]
+    return frames, operators, calls
+
+
+def last_around(rows, thread, time):
+    """Return the last of some rows of (thread, start, end, ...) that began, of those around a time; of equals the shortest."""
+    around = [row for row in rows if row[0] == thread and row[1] <= time < row[2]]
+    return max(around, key=lambda row: (row[1], -row[2]), default=None)
+
+
+@given(threads())
+def test_against_a_search_through_all_events(events):
+    frames, operators, calls = events
+    # Of events that are alike in thread and time, any may be the innermost.
+    assume(len({row[:3] for row in frames}) == len(frames))
+    assume(len({row[:2] for row in operators}) == len(operators))
+    names = ["a.py(1): f", "nn.Module: A_0", "b.py(2): g", "nn.Module: B_0", "torch/x.py(1): h", "c.py(3): h"]
+    found = stacks.Stacks()
+    code = found.code([names[row[3]] for row in frames])
+    columns = [np.array(column, np.int64) for column in zip(*(row[:3] for row in frames), strict=True)] or [np.zeros(0, np.int64)] * 3
+    keep = code >= 0
+    found.add(stacks.Frames(np.zeros(keep.sum(), np.int64), *(column[keep] for column in columns), code[keep]))
+    if operators:
+        found.add(stacks.Operators(np.zeros(len(operators), np.int64), *(np.array(column) for column in zip(*operators, strict=True))))
+    thread, at = (np.array(column, np.int64) for column in zip(*calls, strict=True))
+    number, sites = found.sites(stacks.ThreadTimes(np.zeros(len(calls), np.int64), thread, at, at))
+    forward = [row for row in operators if row[4] == 0]
+    asked = [around for one, time in calls if (around := last_around([row for row in operators if row[4]], one, time))]
+    known = {row[3] for row in asked} & {row[3] for row in forward}
+    whole = [one for one in (1, 2) if known and known <= {row[3] for row in forward if row[0] == one}]
+    for call_place, which in zip(calls, number.tolist(), strict=True):
+        place = call_place
+        if around := last_around([row for row in operators if row[4]], *place):
+            before = [row for row in forward if [row[0]] == whole and row[3] == around[3] and row[1] <= around[1]]
+            place = max(before, key=lambda row: row[1])[:2] if before else (0, 0)
+        user = last_around([row for row in frames if row[3] in (0, 2, 5)], *place)
+        module = last_around([row for row in frames if row[3] in (1, 3)], *place)
+        expected = (names[user[3]].split(": ")[1] if user else "", names[module[3]].split(": ")[1] if module else "")
+        assert (("", "") if which < 0 else (sites[which].function, sites[which].module)) == expected
