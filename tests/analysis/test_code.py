@@ -155,6 +155,18 @@ def test_many_rows_are_summed_in_text():
     assert "more row" in found._repr_html_()
 
 
+def test_html_of_many_long_names_is_small_and_escaped():
+    count = 300
+    spans = SpanTable.of(*(("kernel", "k", "main", 10 * at, 10 * at + 5) for at in range(count)))
+    names = [f"<b>{at:04}" + "&" * 900 for at in range(count)]
+    sites = LaunchSites(np.arange(count), np.arange(count), tuple(Site(name, name, 1) for name in names))
+    html = ss.analysis.by_code(Trace(spans, INFO, sites=sites))._repr_html_()
+    assert len(html) < 200_000
+    assert "<b>0" not in html
+    assert "60 more rows" in html
+    assert "225 more lines" in html
+
+
 @given(spans=st.from_type(SpanTable), data=st.data(), by=st.sampled_from(["line", "module", "range"]))
 def test_rows_and_the_rest_add_up(spans, data, by):
     device = np.flatnonzero(spans.kind >= 8)

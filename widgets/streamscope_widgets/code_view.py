@@ -10,9 +10,9 @@ from streamscope.words import counted, shortened, shortened_inside
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, lead, small, table
 
-MOST_ROWS, MORE_ROWS = 15, 200
+MOST_ROWS, MORE_ROWS = 15, 75
 """Rows that are seen at once, and those that unfold."""
-LONGEST_NAME, LONGEST_TITLE = 80, 400
+LONGEST_NAME, LONGEST_TITLE = 80, 160
 LONGEST_BAR = 120
 """Pixels."""
 MEANINGS = {

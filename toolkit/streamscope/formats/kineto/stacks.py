@@ -26,6 +26,8 @@ MOST_FRAMES = 10_000_000
 """Frames of the user's and of modules that are kept; further ones are left out, and counted."""
 _MOST_NAMES = 1_000_000
 """Names that are remembered."""
+_MOST_THREADS, _MOST_FORWARD_THREADS = 2**15, 256
+"""Threads, and threads with a forward pass, that are looked at: a trace has no lanes for more, and no program that many passes."""
 _LONGEST = 1_000
 """Most characters of a name; longer ones are cut."""
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,10})\): (?P<function>.+)", re.DOTALL)
@@ -185,7 +187,7 @@ def _around(some: ThreadTimes, thread: IntArray, asked: IntArray, at_ns: IntArra
     """Return the innermost of some events around each time, of the thread that is asked for; -1 where there is none."""
     found = np.full(len(at_ns), -1, np.int64)
     order, queries = np.argsort(thread, kind="stable"), np.argsort(asked, kind="stable")
-    for one in np.intersect1d(thread, asked).tolist():
+    for one in np.intersect1d(thread, asked)[:_MOST_THREADS].tolist():
         rows, where = (
             each[np.searchsorted(of[each], one) : np.searchsorted(of[each], one, side="right")]
             for each, of in ((order, thread), (queries, asked))
@@ -208,15 +210,16 @@ def _forward_of(operators: Operators, thread: IntArray, backward: IntArray) -> I
     _, owner = distinct(operators.forward[backward])
     processes, process = distinct(operators.process)
     _, group = distinct(owner * len(processes) + process[backward])
-    for one in range(int(group.max()) + 1):
+    for one in range(min(int(group.max()) + 1, _MOST_FORWARD_THREADS)):
         asked = np.flatnonzero(group == one)
         rows = backward[asked]
         same = forward[
             (operators.process[forward] == operators.process[rows[0]]) & np.isin(operators.sequence[forward], operators.sequence[rows])
         ]
-        threads, which = distinct(thread[same])
-        numbers = [np.unique(operators.sequence[same[which == each]]) for each in range(len(threads))]
-        whole = [each for each in range(len(threads)) if len(numbers[each]) == len(np.unique(operators.sequence[same]))]
+        _, which = distinct(thread[same])
+        numbers, number = distinct(operators.sequence[same])
+        pairs, _ = distinct(which * len(numbers) + number)
+        whole = np.flatnonzero(np.bincount(pairs // max(1, len(numbers))) == len(numbers))
         if len(whole) == 1:
             found[asked] = _last_before(operators, same[which == whole[0]], rows)
     return found
