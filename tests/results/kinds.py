@@ -65,6 +65,14 @@ def tuning():
     return Tuning("NVIDIA H200", (TunedKernel("erf", ((64,), (64,)), {DEFAULT: 20_000.0, narrow: 10_000.0}, narrow),), log())
 
 
+def host_totals():
+    """Return the running totals of a prepared program."""
+    prepared = ss.prepare(relu, X, engine="async", device="simulated", progress=False)
+    prepared.host_totals.start()
+    prepared.run()
+    return prepared.host_totals
+
+
 KINDS = {
     "advice": lambda: ss.advise(device="simulated"),
     "audit": lambda: ss.audit(lambda x: np.tanh(x) + np.exp(x), X, engine="async"),
@@ -77,6 +85,7 @@ KINDS = {
     "compilation-comparison": lambda: CompilationComparison("layer", log(), log(), (2.0,) * 6),
     "diff": lambda: ss.diff(*(run.trace for run in comparison().values())),
     "graph": lambda: GraphView("net", 0, (GraphNode(NodeKind.KERNEL, "relu"), GraphNode(NodeKind.KERNEL, "add", (0,)))),
+    "host-totals": host_totals,
     "metrics": lambda: comparison().metrics,
     "parallelised": parallelised,
     "prediction": lambda: ss.what_if(comparison()["sync"].trace, engine="graph"),

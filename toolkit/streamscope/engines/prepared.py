@@ -32,8 +32,10 @@ from streamscope.engines.binding import (
 from streamscope.engines.collective_order import check_collectives, check_gpus
 from streamscope.engines.graph_dual import fastest
 from streamscope.engines.graphs import GraphCounts, GraphView, Segment, segments_of
+from streamscope.engines.host_totals import HostSums, HostTotals
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent, checked_streams, plan_for
 from streamscope.engines.race_check import check_orders
+from streamscope.engines.watched_runs import WatchedSteps
 from streamscope.errors import DeviceError, EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
@@ -86,6 +88,7 @@ class Prepared:
     _filled: dict[int, int] = field(default_factory=dict)
     """The same count when inputs were filled, of those that such a program writes in place: a run that is aborted leaves anything there."""
     _former: dict[int, Graph] = field(default_factory=dict)
+    _watched: WatchedSteps | None = None
     progress: InitVar[Progress | None] = None
 
     def __repr__(self) -> str:
@@ -99,6 +102,7 @@ class Prepared:
         self._binder = Binder(self.plan, self.device, self.streams)
         self._binder.allocate()
         self._unfilled = set(self.program.inputs)
+        self.host_sums = HostSums(f"{self.program.name}, {self.plan.engine}")
         self._communicates = self.program.gpus > 1 and any(operation.collective is not None for operation in self.program.operations)
         self._binder.pair_scopes()
         # Before the steps are bound, which would compile each kernel by itself.
@@ -114,6 +118,11 @@ class Prepared:
     def program(self) -> Program:
         """The program."""
         return self.plan.program
+
+    @property
+    def host_totals(self) -> HostTotals:
+        """Running totals of the host's time by operation, over its runs; off until ``host_totals.start()``."""
+        return HostTotals(self.host_sums)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
@@ -223,6 +232,7 @@ class Prepared:
             former = self._former | {index: bound.graph for index, bound in self._replays() if bound.graph is not None}
             fresh = Prepared(plan, self.device, streams=streams, compute_streams=self.compute_streams)
             fresh.lock, fresh.graph_counts, fresh._former = self.lock, self.graph_counts, former
+            fresh.host_sums = self.host_sums
             # It holds the memory of the former trace for as long as this object lives.
             self._finaliser.cancel()
             # All at once, when nothing can fail any more: an error above leaves this object as it was.
@@ -260,13 +270,21 @@ class Prepared:
                 self._aborts = self.device.collective_aborts
             call: Call | None = None
             try:
-                for call in self._calls:
-                    call()
+                if self.host_sums.counting:
+                    self._run_watched()
+                else:
+                    for call in self._calls:
+                        call()
             except BaseException as error:
                 name_launch(error, self.bound, call)
                 settle(self.streams.values(), error)
                 raise
             self._runs += 1
+
+    def _run_watched(self) -> None:
+        if self._watched is None or self._watched.of is not self._calls:
+            self._watched = WatchedSteps.made(self._calls, self.bound, self.program)
+        self._watched.run(self.host_sums)
 
     def ran(self) -> None:
         """Count a run whose steps a recorder carried out."""

@@ -15,6 +15,7 @@ from streamscope.arrays import Array
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engine_entry import ENGINES
+from streamscope.engines.host_totals import HostSums, HostTotals
 from streamscope.engines.plan import USUAL_STREAMS, checked_streams
 from streamscope.engines.pushed.arguments import (
     Asked,
@@ -36,6 +37,7 @@ from streamscope.engines.pushed.scheduler import Scheduler, TimeLimit
 from streamscope.engines.pushed.statistics import EngineStatistics
 from streamscope.engines.pushed.templates import typed
 from streamscope.engines.pushed.variable import PushedVariable
+from streamscope.engines.pushed.watching import Watch
 from streamscope.engines.pushed.workers import two_pools
 from streamscope.errors import StreamscopeError
 from streamscope.forks import tell_children
@@ -126,9 +128,10 @@ class Engine:
         self._scheduler = Scheduler(issuer, pools)
         self._catalogue = Catalogue(issuer)
         self._lifetimes = Lifetimes(issuer, self._scheduler, self._catalogue)
-        self._pusher = Pusher(issuer, self._scheduler, self._catalogue, self._lifetimes)
+        self._watch = Watch(issuer, HostSums(f"engine {self._name!r} on {self._device.info.name}"))
+        self._pusher = Pusher(issuer, self._scheduler, self._catalogue, self._lifetimes, self._watch)
         self._contents = Contents(issuer, self._scheduler, self._pusher, self._lifetimes)
-        self._programs = PreparedPrograms(issuer, self._name, streams)
+        self._programs = PreparedPrograms(issuer, self._name, streams, self._watch.sums)
         issuer.memory.reclaim = self._programs.kept.evict
         self._local = threading.local()
         self._finalizer = when_gone(self, partial(self._scheduler.abandon, self._lifetimes), at_exit=True)
@@ -178,6 +181,22 @@ class Engine:
                 programs_evicted=programs.kept.evicted,
                 programs_kept=len(programs.kept),
             )
+
+    @property
+    def host_totals(self) -> HostTotals:
+        """Running totals of the host's time by operation, of pushes and of programs; off until ``host_totals.start()``.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     x = engine.variable(np.ones(3))
+        ...     engine.host_totals.start()
+        ...     for _ in range(10):
+        ...         engine.push(ss.ops.add, reads=(x, x), writes=(x,))
+        ...     [(row.name, row.count) for row in engine.host_totals.rows]
+        [('add', 10)]
+        """
+        return HostTotals(self._watch.sums, self._watch.apply)
 
     def variable(
         self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device", gpu: int = 0

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamscope.arrays import Array
 from streamscope.calling import as_program, check_keywords, traced
+from streamscope.engines.host_totals import HostSums
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.engines.pushed.arguments import check_hashable
 from streamscope.engines.pushed.issuing import Issuer
@@ -101,13 +102,14 @@ class _KeptPrograms:
 class PreparedPrograms:
     """Runs the programs of one engine."""
 
-    def __init__(self, issuer: Issuer, engine: str, streams: int | None) -> None:
+    def __init__(self, issuer: Issuer, engine: str, streams: int | None, sums: HostSums) -> None:
         self.kept = _KeptPrograms(issuer.device)
         self.runs = self.prepared = 0
         """Runs that were asked for, and programs that were prepared for them."""
         self._issuer = issuer
         self._engine = engine
         """How programs run."""
+        self._sums = sums
         self._streams = streams
         """Compute streams that ``dual`` and ``graph-dual`` may use."""
         self._counting = Lock()
@@ -172,6 +174,7 @@ class PreparedPrograms:
                 if not self.kept.evict(most, entry):
                     raise
                 most *= 2
+        prepared.host_sums = self._sums
         with self._counting:
             self.prepared += 1
         return prepared

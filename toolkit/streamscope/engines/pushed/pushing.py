@@ -18,6 +18,7 @@ from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.scheduler import Scheduler
 from streamscope.engines.pushed.templates import Template
 from streamscope.engines.pushed.variable import PushedVariable, VariableState, idle, passed_on, promise
+from streamscope.engines.pushed.watching import Watch
 from streamscope.engines.pushed.workers import Latch
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import left_behind
@@ -63,7 +64,7 @@ class Bulk:
 class Pusher:
     """Makes operations of pushed functions."""
 
-    def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue, lifetimes: Lifetimes) -> None:
+    def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue, lifetimes: Lifetimes, watch: Watch) -> None:
         self.bulks: dict[int, Bulk] = {}
         """By thread: the bulk that it has open."""
         self.again = 0
@@ -79,6 +80,7 @@ class Pusher:
         self._scheduler = scheduler
         self._catalogue = catalogue
         self._lifetimes = lifetimes
+        self._watch = watch
         self._lines: RecentlyUsed[tuple[CodeType, int], str] = RecentlyUsed(_KEPT_LINES)
 
     def push_again(self, key: Key, reads: tuple[PushedVariable, ...], writes: tuple[PushedVariable, ...], priority: int) -> bool:
@@ -134,6 +136,7 @@ class Pusher:
     def push_host(self, function: HostFunction, priority: int = 0) -> Latch:
         """Push a host operation and return the flag that is set when it has ended."""
         self.flush()
+        self._watch.host(function)
         # Ctrl-C must not come between: only this thread would run the operations that it gets.
         with deferred():
             with self._issuer.lock:

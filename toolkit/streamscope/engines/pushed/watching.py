@@ -1,0 +1,79 @@
+"""Watching a pushed engine: the host time of each operation. An engine that is not watched runs the same code as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+from weakref import ref
+
+from streamscope.engines.host_totals import HOST_FUNCTION, OPERATION, HostSums
+from streamscope.engines.pushed.catalogue import Application
+from streamscope.engines.pushed.host_operations import HostFunction
+from streamscope.engines.pushed.issuing import Issuer
+from streamscope.words import listed
+
+_MOST_NAMED = 3
+"""Operations of a bulk that are named."""
+
+
+class Watch:
+    """Puts a watched way of issuing before an issuer's own, while somebody wants to know; takes it away again."""
+
+    def __init__(self, issuer: Issuer, sums: HostSums) -> None:
+        self.sums = sums
+        self._issuer = issuer
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody wants to know."""
+        return self.sums.counting
+
+    def apply(self) -> None:
+        """Begin or end to watch, as is wanted now."""
+        if self.wanted:
+            # Of the instance, so that an engine that is not watched pays nothing. Weak, or the engine's memory would wait for Python's
+            # collector of cycles.
+            vars(self._issuer)["issue"] = partial(_issue, ref(self._issuer), self.sums)
+        else:
+            vars(self._issuer).pop("issue", None)
+
+    def host(self, function: HostFunction) -> None:
+        """Watch a host operation that is about to be queued."""
+        if self.wanted:
+            function.function = partial(_called, self.sums, function.name, function.function)
+
+
+def _issue(
+    issuing: Callable[[], Issuer | None], sums: HostSums, application: Application, where: str | None = None, pushed: int | None = None
+) -> None:
+    """Issue an operation as `Issuer.issue` does, and count it."""
+    issuer = issuing()
+    assert issuer is not None
+    start_ns = perf_counter_ns()
+    Issuer.issue(issuer, application, where, pushed)
+    took_ns = perf_counter_ns() - start_ns
+    # A skipped or failed one leaves its fault where it writes.
+    failed = issuer.faults.live and any(state.fault is not None for state in application.writes)
+    if sums.counting and not failed:
+        sums.add((OPERATION, name_of(application)), took_ns)
+
+
+def name_of(application: Application) -> str:
+    """Return the name of an operation, or of a bulk: ``"bulk of 5: add, relu, add and 2 more"``."""
+    parts = application.parts
+    if len(parts) == 1:
+        return parts[0].name
+    names = [part.name for part in parts]
+    few = ", ".join(names[:_MOST_NAMED]) + f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else listed(names)
+    return f"bulk of {len(names)}: {few}"
+
+
+def _called(sums: HostSums, name: str, function: Callable[..., Any], *arrays: Any, **attributes: Any) -> Any:
+    """Call a host function, and count it."""
+    start_ns = perf_counter_ns()
+    result = function(*arrays, **attributes)
+    if sums.counting:
+        sums.add((HOST_FUNCTION, name), perf_counter_ns() - start_ns)
+    return result
