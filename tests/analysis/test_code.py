@@ -68,6 +68,7 @@ def test_lines(trace):
 
 def test_modules(trace):
     """The all-reduce has a line and no module."""
+    assert ss.analysis.by_code(trace, "module").answer == "Linear_0 costs most of the known modules: 30 % of 0.100 µs on the GPU."
     assert table(ss.analysis.by_code(trace, "module")) == [(UNKNOWN, "", 2, 50, 10, 10), ("Linear_0", "", 1, 30, 0, 10)]
 
 
@@ -98,6 +99,7 @@ def test_lines_of_a_program_are_those_that_launched():
     )
     found = ss.analysis.by_code(Trace(spans, INFO, origins), "line")
     assert table(found) == [("h = x @ w", "model.py:12", 1, 20, 0, 5), ("nn.py:3", "nn.py:3", 1, 5, 0, 0)]
+    assert [row.called for row in found.rows] == ["h = x @ w (model.py:12)", "nn.py:3"]
     assert not found.defined
     assert found.to_dict()["lines_are"] == "lines"
     assert table(ss.analysis.by_code(Trace(spans, INFO, origins), "range")) == [("block", "", 1, 20, 0, 5), (UNKNOWN, "", 1, 5, 0, 0)]

@@ -92,7 +92,7 @@ class CodeRow:
     @property
     def called(self) -> str:
         """Name and place, for a sentence."""
-        return " ".join(filter(None, (self.name, f"({self.place})" if self.place else "")))
+        return f"{self.name} ({self.place})" if self.place not in ("", self.name) else self.name
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values, times in µs."""
@@ -153,10 +153,9 @@ class CodeTimes(Result):
             return "The trace has no time of a GPU."
         if not known:
             return f"The trace names no {self.by} for any kernel: {_NEEDED[self.by]}."
-        most = known[0]
-        return (
-            f"{shortened_inside(most.called, 2 * _LONGEST_NAME)} costs most: {percent(most.share)} of {time_text(self.gpu_ns)} on the GPU."
-        )
+        most, which = known[0], "" if known[0] is self.rows[0] else f" of the known {self.by}s"
+        called = shortened_inside(most.called, 2 * _LONGEST_NAME)
+        return f"{called} costs most{which}: {percent(most.share)} of {time_text(self.gpu_ns)} on the GPU."
 
     @property
     def notes(self) -> tuple[str, ...]:
