@@ -15,10 +15,10 @@ import streamscope as ss
 from streamscope import analysis
 from streamscope.analysis import IdleSplit, LinkCopies, Work, json_lines, measure, summary
 from streamscope.analysis.collectives import awaited
+from streamscope.analysis.gpus import busiest_gpu, compared_gpu, work_without_waiting_ns
 from streamscope.trace import Collectives, DeviceInfo, Origins, PeerCopies, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.collectives import bus_factor
 from streamscope.trace.joins import CALL_KINDS
-from streamscope.trace.one_gpu import busiest_gpu
 
 INFO = TraceInfo("dual", "step", DeviceInfo("cuda", "2 × NVIDIA H100"), "cupti")
 GPUS = {"GPU 0 main": 0, "GPU 0 comm": 0, "GPU 1 main": 1, "GPU 1 comm": 1, "GPU 1 peer copy": 1}
@@ -120,6 +120,32 @@ def test_a_comparison_is_of_the_gpu_that_the_others_wait_for_under_each_engine()
         assert re.fullmatch(r"the other GPU waits \S+ µs for GPU 1, which has more work", run.metrics.awaited)
     assert "Metrics of one GPU are of GPU 1: no other one has more work." in str(runs)
     assert "Under async the other GPU waits" in runs.verdict
+
+
+def waiting() -> Trace:
+    """GPU 0 has 30 µs of work, and waits 90 µs, which are 120 µs. GPU 1 has 110 µs of work."""
+    rows = [
+        ("kernel", "gemm", "GPU 0 main", 0, 10_000),
+        ("kernel", "all-reduce", "GPU 0 comm", 10_000, 120_000),
+        ("kernel", "gemm", "GPU 1 main", 10_000, 100_000),
+        ("kernel", "all-reduce", "GPU 1 comm", 100_000, 120_000),
+    ]
+    both = Collectives.from_columns([1, 3], "all_reduce", instance=0, op="sum", nbytes=1, ranks=2)
+    return Trace(SpanTable.of(*rows, gpus=GPUS), INFO, collectives=both)
+
+
+def test_waiting_in_collectives_makes_no_gpu_the_busiest():
+    trace = waiting()
+    assert work_without_waiting_ns(trace).tolist() == [30_000, 110_000]
+    assert busiest_gpu(trace) == compared_gpu([trace]) == summary(trace).gpu == measure(trace, [200_000]).gpu == 1
+    assert ss.diff(trace, trace).first.gpus == (1,)
+    assert analysis.collective_wait_ns(trace) == 0
+    assert analysis.waited_for_ns(trace) == 90_000
+    assert analysis.work_split(trace).compute_ns == 90_000
+    assert analysis.neighbours(trace).kernel_ns == 110_000
+    # In a table of spans, nobody knows who waits.
+    assert busiest_gpu(trace.spans) == 0
+    assert busiest_gpu(replace(trace, collectives=Collectives())) == 0
 
 
 def test_a_replay_does_not_count_beside_its_kernels():

@@ -9,11 +9,9 @@ from streamscope.analysis.activity import fullness as fullness
 from streamscope.analysis.code import CodeRow as CodeRow
 from streamscope.analysis.code import CodeTimes as CodeTimes
 from streamscope.analysis.code import by_code as by_code
-from streamscope.analysis.collectives import CollectiveTimes as CollectiveTimes
 from streamscope.analysis.collectives import LinkCopies as LinkCopies
 from streamscope.analysis.collectives import bus_bandwidth as bus_bandwidth
 from streamscope.analysis.collectives import busy_imbalance as busy_imbalance
-from streamscope.analysis.collectives import collective_times as collective_times
 from streamscope.analysis.collectives import collective_transfer_ns as collective_transfer_ns
 from streamscope.analysis.collectives import collective_wait_ns as collective_wait_ns
 from streamscope.analysis.collectives import link_copies as link_copies
@@ -22,6 +20,8 @@ from streamscope.analysis.collectives import waited_for_ns as waited_for_ns
 from streamscope.analysis.critical_path import Bound as Bound
 from streamscope.analysis.critical_path import CriticalPath as CriticalPath
 from streamscope.analysis.critical_path import critical_path as critical_path
+from streamscope.analysis.gpus import CollectiveTimes as CollectiveTimes
+from streamscope.analysis.gpus import collective_times as collective_times
 from streamscope.analysis.idle import Gaps as Gaps
 from streamscope.analysis.idle import IdleCause as IdleCause
 from streamscope.analysis.idle import IdleSplit as IdleSplit

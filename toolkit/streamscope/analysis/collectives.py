@@ -1,97 +1,22 @@
-"""Work of several GPUs together: waiting and transfer of collectives, bus bandwidth, imbalance, copies by link."""
+"""Work of several GPUs together: collectives of each, the GPU that others wait for, bus bandwidth, imbalance, copies by link."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.analysis.gpus import CollectiveTimes, busiest_gpu, collective_times, instances, work_without_waiting_ns
 from streamscope.analysis.intervals import union
 from streamscope.arrays import FloatArray, IntArray
 from streamscope.trace.collectives import bus_factor
-from streamscope.trace.joins import distinct
-from streamscope.trace.one_gpu import busiest_gpu
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import time_text
 
 _WORTH_SAYING = 0.02
 """A GPU is told as late where each of the others waits for it for this share of the run, on average."""
-
-
-@dataclass(frozen=True)
-class CollectiveTimes:
-    """Result of `collective_times`: equally long columns, one row for each row of ``trace.collectives``.
-
-    Attributes
-    ----------
-    gpu : int64 array
-    waiting_ns, transfer_ns : int64 arrays
-        Both together are the duration; 0 where they are not known.
-    last : int64 array
-        The part of the same operation that began last, as a row of the trace; -1 where it is not known.
-    """
-
-    gpu: IntArray
-    waiting_ns: IntArray
-    transfer_ns: IntArray
-    last: IntArray
-
-    @property
-    def known(self) -> npt.NDArray[np.bool_]:
-        """Whether the parts of the operation on all of its GPUs are in the trace."""
-        return self.last >= 0
-
-
-def collective_times(trace: Trace) -> CollectiveTimes:
-    """Divide each part of a collective into waiting for other GPUs and transfer.
-
-    Formula: waiting = start of the last part - start of the part, no longer than the part; transfer = duration - waiting. Unit: ns.
-    Known of an operation whose parts on all GPUs are in the trace: as many as it has ranks or, where that number is unknown, two.
-
-    Parameters
-    ----------
-    trace : Trace
-
-    Examples
-    --------
-    >>> from streamscope.trace import Collectives, DeviceInfo, SpanTable, Trace, TraceInfo
-    >>> spans = SpanTable.of(("kernel", "all-reduce", "GPU 0 main", 0, 50), ("kernel", "all-reduce", "GPU 1 main", 30, 50),
-    ...                      gpus={"GPU 0 main": 0, "GPU 1 main": 1})
-    >>> info = TraceInfo("sync", "step", DeviceInfo("cuda", "2 × NVIDIA H100"))
-    >>> trace = Trace(spans, info, collectives=Collectives.from_columns([0, 1], "all_reduce", instance=0, ranks=2))
-    >>> found = ss.analysis.collective_times(trace)
-    >>> found.waiting_ns.tolist(), found.transfer_ns.tolist()
-    ([30, 0], [20, 20])
-    """
-    spans, rows = trace.spans, trace.collectives.span
-    gpu, start_ns, duration_ns = spans.gpu[rows], spans.start_ns[rows], spans.duration_ns[rows]
-    which, last_ns, known, _ = _instances(trace)
-    waiting_ns = np.where(known, np.clip(last_ns[which] - start_ns, 0, duration_ns), 0)
-    began_last, last = start_ns == last_ns[which], np.full(len(last_ns), -1)
-    last[which[began_last]] = rows[began_last]
-    return CollectiveTimes(gpu, waiting_ns, np.where(known, duration_ns - waiting_ns, 0), np.where(known, last[which], -1))
-
-
-def _instances(trace: Trace) -> tuple[IntArray, IntArray, npt.NDArray[np.bool_], IntArray]:
-    """Return of each row of the collectives its operation, when the last part of each began, whether all are there, and their ranks."""
-    found, spans = trace.collectives, trace.spans
-    _, which = distinct(found.instance)
-    gpus, gpu = distinct(spans.gpu[found.span])
-    count = int(which.max(initial=-1)) + 1
-    parts, part = distinct(which * len(gpus) + gpu)
-    first_ns = np.full(len(parts), np.iinfo(np.int64).max)
-    np.minimum.at(first_ns, part, spans.start_ns[found.span])
-    last_ns = np.full(count, np.iinfo(np.int64).min)
-    np.maximum.at(last_ns, parts // max(1, len(gpus)), first_ns)
-    ranks = np.zeros(count, np.int64)
-    np.maximum.at(ranks, which, found.ranks)
-    there = np.bincount(parts // max(1, len(gpus)), minlength=count)
-    whole = (there >= 2) & ((ranks == 0) | (there == ranks))
-    return which, last_ns, whole[which] & (found.instance >= 0), np.where(ranks > 0, ranks, there)
 
 
 def collective_wait_ns(trace: Trace, gpu: int | None = None) -> int | None:
@@ -145,7 +70,7 @@ def times_of_gpu(trace: Trace, gpu: int | None = None, times: CollectiveTimes | 
     if not len(trace.collectives):
         return None, None, None
     times = collective_times(trace) if times is None else times
-    number = busiest_gpu(trace.spans) if gpu is None else gpu
+    number = busiest_gpu(trace) if gpu is None else gpu
     own, last = times.known & (times.gpu == number), times.known & (trace.spans.gpu[times.last] == number)
     waiting_ns, transfer_ns = (int(column[own].sum()) if own.any() else None for column in (times.waiting_ns, times.transfer_ns))
     return waiting_ns, transfer_ns, int(times.waiting_ns[last].sum()) if times.known.any() else None
@@ -215,35 +140,12 @@ def awaited(trace: Trace, times: CollectiveTimes | None = None) -> Awaited | Non
     return Awaited(int(gpus[place]), begun, len(parts), int(others_ns.min()), int(others_ns.max()), len(others_ns), works_longer)
 
 
-def work_without_waiting_ns(trace: Trace, times: CollectiveTimes | None = None) -> IntArray:
-    """Return the sum of the durations of each GPU's work, without the time in which its collectives wait for other GPUs."""
-    spans, gpus = trace.spans, np.array(trace.gpus, np.int64)
-    times = collective_times(trace) if times is None else times
-    work = spans.is_kind(DEVICE_KINDS)
-    on_gpu, duration_ns = spans.gpu[work], spans.duration_ns[work]
-    return np.array([duration_ns[on_gpu == gpu].sum() - times.waiting_ns[times.gpu == gpu].sum() for gpu in gpus], np.int64)
-
-
 def _first_ns(trace: Trace) -> IntArray:
     """Return when the first work of each GPU begins."""
     work = trace.spans.is_kind(DEVICE_KINDS)
     on_gpu, start_ns = trace.spans.gpu[work], trace.spans.start_ns[work]
     latest_ns = np.iinfo(np.int64).max
     return np.array([start_ns[on_gpu == gpu].min(initial=latest_ns) for gpu in trace.gpus], np.int64)
-
-
-def compared_gpu(traces: Sequence[Trace]) -> int | None:
-    """Return the GPU that speaks for a comparison: the same one in all traces. None where no trace has several, or they share none.
-
-    It has the most work in all of them, without waiting for other GPUs: the others wait for it, where they wait.
-    """
-    shared = sorted(set.intersection(*({*trace.gpus} for trace in traces))) if traces else []
-    if not shared or all(len(trace.gpus) < 2 for trace in traces):
-        return None
-    work_ns = np.zeros(len(shared), np.int64)
-    for trace in traces:
-        work_ns += work_without_waiting_ns(trace)[np.isin(trace.gpus, shared)]
-    return shared[int(work_ns.argmax())]
 
 
 def bus_bandwidth(trace: Trace) -> float | None:
@@ -278,7 +180,7 @@ def bus_times(trace: Trace) -> tuple[IntArray, FloatArray, IntArray]:
     0 bytes, where parts, the kind or the size are not known.
     """
     found = trace.collectives
-    which, last_ns, known, ranks = _instances(trace)
+    which, last_ns, known, ranks = instances(trace)
     _, first = np.unique(which, return_index=True)
     nbytes, end_ns = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
     np.maximum.at(nbytes, which, found.nbytes)
@@ -289,7 +191,7 @@ def bus_times(trace: Trace) -> tuple[IntArray, FloatArray, IntArray]:
 
 
 def busy_imbalance(trace: Trace) -> float | None:
-    """How much longer the busiest GPU runs kernels than the GPUs do on average.
+    """How much longer one GPU runs kernels than the GPUs do on average: the one that does so longest.
 
     Formula: max(GPU busy) / mean(GPU busy) - 1, over the GPUs of the trace. Unit: fraction. Denominator: the mean. 0 where all are
     equally busy. Kernels of collectives count with the time in which they wait. None for a trace of one GPU.

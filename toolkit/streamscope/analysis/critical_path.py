@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.collectives import collective_times
+from streamscope.analysis.gpus import collective_times
 from streamscope.analysis.launches import launch_overhead_ns, shortest_launch_ns
 from streamscope.analysis.overlap import ASIDE, run_of, span_ns
 from streamscope.arrays import IntArray

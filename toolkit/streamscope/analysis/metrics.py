@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.collectives import (
-    CollectiveTimes,
     awaited,
     bus_bandwidth,
     busy_imbalance,
-    compared_gpu,
     peer_copy_ns,
     times_of_gpu,
 )
+from streamscope.analysis.gpus import CollectiveTimes, compared_gpu
 from streamscope.analysis.idle import IdleSplit, device_idle
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
 from streamscope.analysis.metric import ENGINE, Metric, added_values

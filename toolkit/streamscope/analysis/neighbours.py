@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamscope.analysis.gpus import several_gpus
+from streamscope.analysis.gpus import busiest_gpu, of_busiest, several_gpus
 from streamscope.analysis.matching import join, packed
 from streamscope.analysis.overlap import concurrency, gpu_busy_ns
 from streamscope.arrays import FloatArray, IntArray
-from streamscope.trace.one_gpu import busiest_gpu
 from streamscope.trace.spans import Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
@@ -101,11 +100,11 @@ def neighbours(trace: Trace, alone: Trace | None = None) -> Neighbours:
     >>> found.gross_ns, found.cost_ns, found.net_ns
     (12000, 7000.0, 5000.0)
     """
-    spans, gpu = trace.spans, busiest_gpu(trace.spans)
+    spans, gpu, own = trace.spans, busiest_gpu(trace), of_busiest(trace)
     if alone is not None and several_gpus(alone.spans) and gpu in alone.gpus:
         alone = alone.of_gpu(gpu)
     kernels = np.flatnonzero((spans.kind == SpanKind.KERNEL) & (spans.gpu == gpu))
-    beside_ns = _beside_ns(spans, kernels)
+    beside_ns = _beside_ns(own, spans.start_ns[kernels], spans.end_ns[kernels])
     lonely, rows = kernels[beside_ns == 0], kernels[beside_ns > 0]
     alone_ns, measured = np.full(len(rows), np.nan), spans.basis[rows] == Basis.MEASURED
     if measured.any():
@@ -113,7 +112,7 @@ def neighbours(trace: Trace, alone: Trace | None = None) -> Neighbours:
         alone_ns[measured] = _from_itself(spans, lonely, wanted) if alone is None else _from_another(trace, alone, wanted)
     duration_ns = spans.duration_ns
     kernel_ns = int(duration_ns[kernels].sum())
-    return Neighbours(rows, beside_ns[beside_ns > 0], duration_ns[rows], alone_ns, kernel_ns, gpu_busy_ns(spans))
+    return Neighbours(rows, beside_ns[beside_ns > 0], duration_ns[rows], alone_ns, kernel_ns, gpu_busy_ns(own))
 
 
 def net_overlap_ns(trace: Trace, alone: Trace | None = None) -> float | None:
@@ -125,11 +124,11 @@ def net_overlap_ns(trace: Trace, alone: Trace | None = None) -> float | None:
     return found.net_ns if len(found.row) else None
 
 
-def _beside_ns(spans: SpanTable, kernels: IntArray) -> IntArray:
-    """Return for how long each kernel runs while another stream runs one, too."""
+def _beside_ns(spans: SpanTable, start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return for how long each kernel of one GPU runs while another stream runs one, too; ``spans`` are those of the GPU."""
     running = concurrency(spans)
     if not len(running.time_ns):
-        return np.zeros(len(kernels), np.int64)
+        return np.zeros(len(start_ns), np.int64)
     length_ns = np.where(running.value[:-1] > 1, np.diff(running.time_ns), 0)
     shared_ns = np.concatenate([[0], np.cumsum(length_ns)])
 
@@ -141,9 +140,9 @@ def _beside_ns(spans: SpanTable, kernels: IntArray) -> IntArray:
         return found
 
     # A kernel of no length is in no step.
-    lasting = spans.end_ns[kernels] > spans.start_ns[kernels]
-    found = np.zeros(len(kernels), np.int64)
-    found[lasting] = until(spans.end_ns[kernels[lasting]]) - until(spans.start_ns[kernels[lasting]])
+    lasting = end_ns > start_ns
+    found = np.zeros(len(start_ns), np.int64)
+    found[lasting] = until(end_ns[lasting]) - until(start_ns[lasting])
     return found
 
 
@@ -173,6 +172,6 @@ def _from_another(trace: Trace, alone: Trace, wanted: IntArray) -> FloatArray:
     found = np.full(len(trace.spans), np.nan)
     if joined.by == "operation":
         ours, theirs = joined.row[joined.pairs].T
-        lonely = _beside_ns(alone.spans, theirs) == 0
+        lonely = _beside_ns(alone.spans, alone.spans.start_ns[theirs], alone.spans.end_ns[theirs]) == 0
         found[ours[lonely]] = alone.spans.duration_ns[theirs[lonely]]
     return found[wanted]

@@ -343,7 +343,7 @@ def busy_error_ns(trace: Trace) -> float | None:
     160.0
     """
     error_ns, share = (float(trace.info.calibration.get(f"kernel_error_{what}", 0)) for what in ("ns", "share"))
-    spans = of_busiest(trace.spans)
+    spans = of_busiest(trace)
     lengths_ns = spans.of_kind([SpanKind.KERNEL]).duration_ns
     if not (error_ns or share) or not lengths_ns.any():
         return None
@@ -367,4 +367,4 @@ def overlap_error(trace: Trace) -> float | None:
     error = trace.info.calibration.get("overlap_error")
     if error is None:
         return None
-    return float(error) if len(np.unique(of_busiest(trace.spans).of_kind([SpanKind.KERNEL]).lane)) > 1 else 0.0
+    return float(error) if len(np.unique(of_busiest(trace).of_kind([SpanKind.KERNEL]).lane)) > 1 else 0.0

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from streamscope.analysis.collectives import LinkCopies, collective_times, link_copies
+from streamscope.analysis.collectives import LinkCopies, link_copies
+from streamscope.analysis.gpus import busiest_gpu, collective_times
 from streamscope.analysis.idle import IdleSplit, device_idle, idle_by_stream
 from streamscope.analysis.intervals import union
 from streamscope.analysis.launches import (
@@ -59,7 +60,6 @@ from streamscope.trace.communication import checked_patterns
 from streamscope.trace.counters import Series
 from streamscope.trace.foreign import UNCALLED
 from streamscope.trace.info import TraceInfo
-from streamscope.trace.one_gpu import busiest_gpu
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name, short_name, told_apart
 from streamscope.trace.trace import Trace
@@ -482,7 +482,7 @@ def _metrics(trace: Trace, alone: Trace | None, patterns: list[str]) -> Summary:
         return _of_gpu(trace, alone, patterns)
     if len(each) == 1:
         return replace(each[0], links=link_copies(trace)) if len(trace.peers) else each[0]
-    top = each[trace.gpus.index(busiest_gpu(trace.spans))]
+    top = each[trace.gpus.index(busiest_gpu(trace))]
     exposed_ns, hidden_ns = (
         sum(times) / len(each)
         for times in zip(*((one.work.exposed_communication_ns, one.work.hidden_communication_ns) for one in each), strict=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.collectives import compared_gpu
+from streamscope.analysis.gpus import compared_gpu
 from streamscope.analysis.json_lines import json_lines
 from streamscope.analysis.metric import ENGINE, metrics_of
 from streamscope.analysis.metrics import EngineMetrics, measure

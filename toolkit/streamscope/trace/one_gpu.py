@@ -12,7 +12,7 @@ from streamscope.arguments import whole_number
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
 from streamscope.trace.joins import CALL_KINDS, distinct
-from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import SpanTable
 
 if TYPE_CHECKING:
     from streamscope.trace.trace import Trace
@@ -73,16 +73,3 @@ def _lanes_with(spans: SpanTable, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[
     threads = {f"{spans.lanes[lane]} ranges" for lane in np.flatnonzero(found).tolist()}
     found |= np.array([spans.lanes[lane] in threads for lane in spans.stream_lanes.tolist()], bool)
     return found
-
-
-def busiest_gpu(spans: SpanTable) -> int:
-    """Return the GPU with the most work, by the sum of its spans' durations; the first of those that have as much.
-
-    Replays of graphs enclose their kernels, and count where the trace has no other work only.
-    """
-    work = spans.is_kind(DEVICE_KINDS)
-    work = work if work.any() else spans.kind >= SpanKind.KERNEL
-    by_lane = np.bincount(spans.lane[work], spans.duration_ns[work], len(spans.lanes))
-    gpus = np.array(spans.gpus, np.int64)
-    numbers = np.unique(gpus[gpus >= 0])
-    return int(numbers[np.argmax([by_lane[gpus == gpu].sum() for gpu in numbers.tolist()])]) if len(numbers) else 0
