@@ -13,7 +13,7 @@ import numpy as np
 
 from streamscope.analysis import Activity, Occupation
 from streamscope.arrays import Array
-from streamscope.trace import SpanKind, TimelineGroup
+from streamscope.trace import SpanKind, TimelineGroup, Trace
 from streamscope.words import shortened, time_text, time_unit
 from streamscope_widgets.gpu_activity import GpuActivity, activities_of
 from streamscope_widgets.overlap_columns import LOOKS
@@ -22,9 +22,12 @@ from streamscope_widgets.several_gpus import GpuWords, fold, gpu_words, waiting_
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, tick_text, ticks
+from streamscope_widgets.still_counters import COUNTER_ROW, MARKER_ROW, counter_lines, drawn_counter, drawn_markers, height_of
 from streamscope_widgets.still_lanes import BAR, HOST_COLOURS, LaneBars, lanes_of, multiprocessor_lanes
 
 WIDTH, GUTTER, MARGIN = 980, 116, 14
+AREA = WIDTH - GUTTER - MARGIN
+"""Width of the drawing area."""
 ROW, TOP = 17, 38
 FOOT, MOST_LEVELS = 2.5, 6
 ABOVE_FOOT = BAR - FOOT
@@ -73,16 +76,17 @@ def timeline_still(groups: Sequence[TimelineGroup], finding: str) -> Html:
 def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
     start_ns = min(map(_start_ns, groups), default=0.0)
     end_ns = max((float(group.trace.spans.end_ns.max(initial=1)) for group in groups), default=1.0)
-    scale = (WIDTH - GUTTER - MARGIN) / (end_ns - start_ns)
+    scale = AREA / (end_ns - start_ns)
     names = {name: rank for rank, name in enumerate(operator_order(groups))}
     parts = _parts(groups, start_ns, scale, names)
     activities = [part.found for group_parts in parts for part in group_parts if part.found]
-    several = any(len(group_parts) > 1 for group_parts in parts)
+    several = any(part.gpu for group_parts in parts for part in group_parts)
     unit = ABOVE_FOOT / min(MOST_OF_SEVERAL if several else MOST_LEVELS, max([2, *map(_most, activities)]))
     body, y = [], 44.0
     for group, group_parts, comparison in zip(groups, parts, compare_makespans(groups), strict=True):
         body += _heading(group, comparison, y)
         y += 6
+        marked = 0.0
         for part in group_parts:
             if part.gpu:
                 body += _gpu_heading(part.gpu, y + 14)
@@ -92,11 +96,17 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
                 body += [small_text(GUTTER - 8, top + 10, lane.label, "end")] if lane.label else []
                 body += _bars(lane, top, column)
             y += len(part.lanes) * part.height
+            if part.counted:
+                marked = y
+                body += _counters(group.trace, start_ns, scale, y, column)
+                y += height_of(*counter_lines(group.trace, start_ns, scale, AREA), group.trace)
             if part.found and _most(part.found):
                 body.append(small_text(GUTTER - 8, y + 10, "at once", "end"))
                 layers = _at_once(part.found, start_ns, scale, unit, column)
                 body.append(shape("g", *(bar for layer in layers for bar in _bars(layer, y, column, 0)), class_="at-once"))
                 y += ROW
+        if any(part.counted for part in group_parts) and len(group.trace.markers):
+            body += drawn_markers(group.trace, start_ns, scale, GUTTER, (marked, y), AREA)
         y += 24
     axis = _axis(start_ns, end_ns, scale, y - 16, nature_of_axis(groups))
     looks, end = lane_legend(_looks(activities), MARGIN, y + 6)
@@ -104,6 +114,15 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
         y += 16
         looks, _ = lane_legend(_looks(activities), MARGIN, y + 6)
     return document(WIDTH, y + 22, *_legend(groups, names), *axis, *looks, *body, font_family=FONT)
+
+
+def _counters(trace: Trace, start_ns: float, scale: float, y: float, column: float) -> list[str]:
+    """Draw the lanes of counters, below the room for the names of markers."""
+    lines, left_out = counter_lines(trace, start_ns, scale, AREA)
+    y += MARKER_ROW if len(trace.markers) else 0
+    drawn = [drawn_counter(line, GUTTER, y + row * COUNTER_ROW, AREA, column) for row, line in enumerate(lines)]
+    more = [small_text(GUTTER - 8, y + len(lines) * COUNTER_ROW + 10, f"+ {left_out:,} counters", "end")] if left_out else []
+    return [*(part for parts in drawn for part in parts), *more]
 
 
 @dataclass(frozen=True)
@@ -115,6 +134,8 @@ class _Part:
     found: GpuActivity | None = None
     gpu: GpuWords | None = None
     """Words of its header, if it has one."""
+    counted: bool = False
+    """Whether counters and markers stand below."""
 
 
 def _parts(groups: Sequence[TimelineGroup], start_ns: float, scale: float, names: dict[str, int]) -> list[list[_Part]]:
@@ -126,12 +147,16 @@ def _parts(groups: Sequence[TimelineGroup], start_ns: float, scale: float, names
     words = fold(wide, sum(len(each) for group_lanes in lanes for each in group_lanes))
     for group, gpus, group_lanes, own in zip(groups, words, lanes, activities, strict=True):
         spans = group.trace.spans
+        counted = bool(len(group.trace.counters) or len(group.trace.markers))
         if isinstance(group, BlockGroup):
             found.append([_Part(*multiprocessor_lanes(spans, *placed))])
         elif gpus:
-            host = _Part(lanes_of(spans.select(spans.gpu < 0), *placed))
+            host = _Part(lanes_of(spans.select(spans.gpu < 0), *placed), counted=counted)
             each = zip(group_lanes, own, gpus, strict=True)
             found.append([host, *(_Part([] if gpu.folded else lane, ROW, activity, gpu) for lane, activity, gpu in each)])
+        elif counted:
+            sides = (lanes_of(spans.select(chosen), *placed) for chosen in (spans.gpu < 0, spans.gpu >= 0))
+            found.append([_Part(next(sides), counted=True), _Part(next(sides), ROW, next(iter(own), None))])
         else:
             found.append([_Part(lanes_of(spans, *placed), ROW, next(iter(own), None))])
     return found
