@@ -4,11 +4,12 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from tests.formats.databases import nsight, rocpd
+from tests.formats.databases import BASE, nsight, rocpd
 from tests.formats.kineto_files import rows
 
 from streamscope.analysis import summary
 from streamscope.errors import TraceError
+from streamscope.formats import database
 from streamscope.formats.read import read
 
 HOST, RANGES, ONE, TWO = "thread 4243", "thread 4243 ranges", "stream 7", "stream 20"
@@ -125,3 +126,46 @@ def test_a_database_of_something_else_is_told(tmp_path):
         connection.execute("CREATE TABLE bookmarks (url TEXT)")
     with pytest.raises(TraceError, match=r"t\.db.*neither of Nsight Systems nor of rocprofv3"):
         read(tmp_path / "t.db")
+
+
+METRICS = "timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL, value INTEGER NOT NULL"
+METRIC_NAMES = "typeId INTEGER NOT NULL, sourceId INTEGER, typeName TEXT, metricId INTEGER NOT NULL, metricName TEXT NOT NULL"
+
+
+def with_metrics(path, values, names, columns=METRICS):
+    """Add metrics of GPUs to an export: rows of time, type, metric and value; and of type, metric and name."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"CREATE TABLE GPU_METRICS ({columns})")
+        connection.executemany("INSERT INTO GPU_METRICS VALUES (?, ?, ?, ?)", values)
+        connection.execute(f"CREATE TABLE TARGET_INFO_GPU_METRICS ({METRIC_NAMES})")
+        connection.executemany("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?, 0, 'GPU Metrics', ?, ?)", names)
+    return path
+
+
+def test_metrics_of_gpus_are_counters_and_marks_are_markers(tmp_path):
+    kind = (7 << 40) | 3  # Of the machine's GPU 3, which is CUDA's 0 in this file.
+    values = [(BASE + 500, kind, 1, 80), (BASE - 100, kind, 1, 20), (BASE + 500, kind, 2, 1980), (BASE + 700, kind, 9, 5)]
+    path = with_metrics(nsight(tmp_path / "m.sqlite"), values, [(kind, 1, "SMs Active [Throughput %]"), (kind, 2, "GPC Clock [MHz]")])
+    trace = read(path)
+    assert trace.counters.to_pandas()[["time_ns", "name", "unit", "gpu", "value"]].to_numpy().tolist() == [
+        [-100, "SMs Active", "Throughput %", 0, 20.0],
+        [500, "SMs Active", "Throughput %", 0, 80.0],
+        [500, "GPC Clock", "MHz", 0, 1980.0],
+        [700, "metric 9", "", 0, 5.0],
+    ]
+    assert trace.markers.to_pandas().to_numpy().tolist() == [[5, "a mark", HOST]]
+    assert rows(trace, "kind", "name", "lane", "start_ns", "end_ns", "correlation") == STEP
+
+
+def test_metrics_that_cannot_be_read_are_told_and_the_rest_is_read(tmp_path, monkeypatch):
+    path = with_metrics(
+        nsight(tmp_path / "m.sqlite"), [(BASE, 3, 1, 0.5)], [], "timestamp INTEGER, typeId INTEGER, metricId INTEGER, value REAL"
+    )
+    trace = read(path)
+    assert "left out: metrics of the GPUs: its column GPU_METRICS.value must hold whole numbers only" in trace.info.notes
+    assert len(trace.counters) == 0
+    many = with_metrics(nsight(tmp_path / "n.sqlite"), [(BASE + at, 3, 1, 5) for at in range(100)], [])
+    monkeypatch.setattr(database, "MOST_ROWS", 50)
+    trace = read(many)
+    assert "left out: metrics of the GPUs: its table 'GPU_METRICS' has more than 50 rows" in trace.info.notes
+    assert rows(trace, "kind", "name", "lane", "start_ns", "end_ns", "correlation") == STEP

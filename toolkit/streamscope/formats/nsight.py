@@ -7,6 +7,7 @@ process and correlation.
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -17,12 +18,13 @@ from streamscope.errors import printable
 from streamscope.formats.database import Columns, Tables, table_format, text_of
 from streamscope.formats.metadata import created_at, device_info, host_info, versions_of
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, joined, name_waits, wanted_gpus, with_peers
+from streamscope.trace.counters import LONGEST_COUNTER, Noted, Series
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.format import ReadOptions
 from streamscope.trace.info import DeviceInfo
-from streamscope.trace.joins import looked_up
+from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.plausibility import recorded
-from streamscope.trace.spans import SpanKind
+from streamscope.trace.spans import MOST_GPU, SpanKind
 from streamscope.trace.symbols import call_kinds, call_name
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
@@ -37,6 +39,11 @@ _GRID, _BLOCK = ([f"{size}{axis}" for axis in "XYZ"] for size in ("grid", "block
 _SYMBOLS = ("demangledName", "mangledName", "shortName")
 _PUSHED, _STARTED = 59, 60
 """NVTX ranges that were pushed and popped, and those that were started and ended."""
+_MARK = 34
+"""NVTX marks."""
+_METRICS = "GPU_METRICS"
+_GPU_OF_TYPE = 0xFF
+"""Bits of the type of a metric that are the GPU's number on the machine."""
 _STREAM_WAIT, _STREAM_SYNC = 2, 3
 _THREAD = (1 << 24) - 1
 """Bits of a thread in Nsight's global ids; the 24 bits above are the process."""
@@ -80,9 +87,10 @@ def _trace(tables: Tables, options: ReadOptions) -> Trace:
     return foreign_trace(
         found, engine=_RECORDER, program=options.program, recorder=_RECORDER, gpu=options.gpu,
         device=host_info({gpu: _device(tables, gpu, keys) for gpu in gpus}),
-        notes=[*notes, *odd], waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
+        waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
         versions=_versions(tables), created=_created(tables),
         ledger={"lost_records": float(len(said))} if said else {},
+        noted=_noted(tables, texts, odd, cuda_numbers=len(keys) > 1), notes=[*notes, *odd],
     )  # fmt: skip
 
 
@@ -195,6 +203,50 @@ def _ranges(tables: Tables, texts: Mapping[int, str], names: Names) -> Activitie
         process=_process(columns["globalTid"]),
     )  # fmt: skip
     return found.rows(chosen)
+
+
+def _noted(tables: Tables, texts: Mapping[int, str], said: list[str], *, cuda_numbers: bool) -> Noted:
+    """Return NVTX marks, and metrics of the GPUs: the last tables that are read, since metrics are many, and a file is whole without them.
+
+    ``cuda_numbers``: whether GPUs have CUDA's numbers in the trace, and not those of the machine.
+    """
+    found = Noted()
+    if "NVTX_EVENTS" in tables.names:
+        marks = tables.numbers("NVTX_EVENTS", {"start": None, "eventType": _PUSHED, "globalTid": -1, "textId": -1})
+        rows = np.flatnonzero(marks["eventType"] == _MARK).tolist()
+        own = [text for (text,) in tables.texts("NVTX_EVENTS", ("text",))] if rows else []
+        columns = (marks["start"].tolist(), marks["textId"].tolist(), (marks["globalTid"] & _THREAD).tolist())
+        names = [own[row] if own and isinstance(own[row], str) else texts.get(columns[1][row], "") for row in rows]
+        shown = [printable(name)[:LONGEST_COUNTER] or "mark" for name in names]
+        found.add_markers([(columns[0][row], name, f"thread {columns[2][row]}") for row, name in zip(rows, shown, strict=True)])
+    if _METRICS in tables.names:
+        try:
+            _add_metrics(tables, found, cuda_numbers=cuda_numbers)
+        except (ValueError, sqlite3.Error) as error:
+            said.append(f"left out: metrics of the GPUs: {error}")
+    return found
+
+
+def _add_metrics(tables: Tables, found: Noted, *, cuda_numbers: bool) -> None:
+    """Add the metrics of the GPUs, as ``--gpu-metrics-devices`` samples them: ``"SMs Active [Throughput %]"``."""
+    columns = tables.numbers(_METRICS, {"timestamp": None, "typeId": 0, "metricId": None, "value": None})
+    named = {(kind, metric): name for kind, metric, name in tables.texts(f"TARGET_INFO_{_METRICS}", ("typeId", "metricId", "metricName"))}
+    cuda = {one: number for one, number in tables.texts("TARGET_INFO_GPU", ("id", "cuDevice")) if cuda_numbers}
+    (kinds, kind_of), (metrics, metric_of) = distinct(columns["typeId"]), distinct(columns["metricId"])
+    pairs, which = distinct(kind_of * len(metrics) + metric_of)
+    numbers = []
+    for pair in pairs.tolist():
+        kind, metric = int(kinds[pair // len(metrics)]), int(metrics[pair % len(metrics)])
+        text = named.get((kind, metric))
+        name, _, unit = (printable(text) if isinstance(text, str) and text else f"metric {metric}").partition(" [")
+        gpu = kind & _GPU_OF_TYPE
+        gpu = cuda.get(gpu, gpu)
+        known = isinstance(gpu, int) and 0 <= gpu <= MOST_GPU
+        numbers.append(
+            found.number(Series(name[:LONGEST_COUNTER] or "?", unit.removesuffix("]")[:LONGEST_COUNTER], gpu=gpu if known else -1))
+        )
+    if numbers:
+        found.add_values(np.array(numbers)[which], columns["timestamp"], columns["value"])
 
 
 def _waits(tables: Tables, calls: Activities | None, streams: Streams) -> EventWaits | None:
