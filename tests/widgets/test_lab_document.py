@@ -144,13 +144,15 @@ def two_gpus(path, first=3, second=2):
     return path
 
 
-def test_of_a_file_with_several_gpus_one_is_shown_and_each_can_be_had(tmp_path):
+def test_of_a_file_with_several_gpus_all_are_shown_and_each_can_be_had(tmp_path):
     path = two_gpus(tmp_path / "two.pt.trace.json")
-    for gpu, shown, name, kernels in ((None, 0, "first", 3), (0, 0, "first", 3), (3, 3, "second", 2)):
+    for gpu, shown, name, kernels in ((None, None, "first", 5), (0, 0, "first", 3), (3, 3, "second", 2)):
         content, block = answered(path, path.name, **({} if gpu is None else {"gpu": gpu}))
         assert (content["gpu"], content["gpus"]) == (shown, [0, 3])
         assert f" {name} " in content["title"]
-        trace = ss.read(path).of_gpu(0) if gpu is None else ss.read(path, gpu=gpu)
+        trace = ss.read(path, gpu=gpu)
+        assert content["finding"].startswith("GPU 0, the busiest of 2, is busy " if gpu is None else "The GPU is busy ")
+        assert [each["gpu"] for each in content["header"]["groups"][0]["gpus"]] == ([0, 3] if gpu is None else [shown])
         assert (int(trace.spans.is_kind({SpanKind.KERNEL}).sum()), block) == (kernels, encode(as_groups([trace])).block)
         assert ("gpu=3" in content["further"]) is (gpu == 3)
     refused, _ = answered(path, path.name, gpu=1)

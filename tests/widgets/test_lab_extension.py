@@ -197,13 +197,14 @@ def test_a_double_click_on_a_trace_of_pytorch_shows_it_with_its_warnings(page, n
 
 
 def test_each_gpu_of_a_file_with_several_can_be_chosen(page):
-    """One is shown at a time."""
+    """All are shown first, in sections that fold."""
     page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
     page.locator(item("two.pt.trace.json")).dblclick()
     page.wait_for_function(f"{TIMELINE}?.layout && document.querySelector({SHOWN!r}).innerText.includes('two · kineto · first')")
     choice = page.locator(f"{SHOWN} > label select")
-    assert choice.locator("option").all_inner_texts() == ["GPU 0", "GPU 3"]
-    assert choice.input_value() == "0"
+    assert choice.locator("option").all_inner_texts() == ["all 2 GPUs", "GPU 0", "GPU 3"]
+    assert choice.input_value() == ""
+    assert page.locator(f"{SHOWN} > p").inner_text().startswith("GPU 0, the busiest of 2, is busy ")
     choice.select_option("GPU 3")
     page.wait_for_function(f"{TIMELINE}?.layout && document.querySelector({SHOWN!r}).innerText.includes('two · kineto · second')")
     assert choice.input_value() == "3"

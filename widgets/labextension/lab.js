@@ -58,13 +58,14 @@
     return { ...content, block: new Uint8Array(buffer, 8 + length) };
   }
 
-  /** Return the list of a file's GPUs, of which one is shown at a time. `choose` gets the number of the one that is chosen. */
+  /** Return the list of a file's GPUs, of which all are shown or one. `choose` gets the number of the one that is chosen, undefined for all. */
   function gpuChoice({ gpu, gpus }, choose) {
-    const label = make("label", "Shown is ");
+    const label = make("label", gpu === null ? "Shown are " : "Shown is ");
     const select = document.createElement("select");
+    select.append(new Option(`all ${gpus.length} GPUs`, "", gpu === null, gpu === null));
     select.append(...gpus.map((number) => new Option(`GPU ${number}`, number, number === gpu, number === gpu)));
-    select.addEventListener("change", () => choose(Number(select.value)));
-    label.append(select, ` of the file's ${gpus.length} GPUs`);
+    select.addEventListener("change", () => choose(select.value ? Number(select.value) : undefined));
+    label.append(select, gpu === null ? " of the file" : ` of the file's ${gpus.length} GPUs`);
     return label;
   }
 

@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from streamscope.analysis.gpus import busiest
 from streamscope.analysis.summary import summary
 from streamscope.analysis.table import device_words
 from streamscope.comparing.comparison import load_comparison
@@ -38,7 +37,7 @@ class Document:
     """A trace, a comparison or captured code that is read, and the browser's questions about it.
 
     ``name``: the reader's name for it.
-    ``gpu``: which GPU, where the file has several; by default the busiest.
+    ``gpu``: which GPU, where the file has several; by default all.
     """
 
     def __init__(self, path: Path, name: str, gpu: int | None = None) -> None:
@@ -53,7 +52,8 @@ class Document:
         """Return the first drawing: the length of the header in 4 bytes, 4 empty bytes, the header as JSON, the block of columns.
 
         The header has ``title``, ``finding``, ``warnings``, ``further`` (views that Python has besides), ``header``, ``stamp`` and
-        ``bundle``, which tell versions of both apart, and of a trace ``gpu`` and ``gpus``, the numbers of this GPU and of all in the file.
+        ``bundle``, which tell versions of both apart. Of a trace it has ``gpu``, the number of the GPU that is shown, None for all, and
+        ``gpus``, the numbers of all in the file.
         """
         payload = self.tiles.overview() if self.tiles else encode(self.groups)
         digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]
@@ -126,7 +126,7 @@ def _read(path: Path, name: str, gpu: int | None) -> tuple[dict[str, Any], tuple
         title = f"{comparison.program} · {device_words(comparison.device)} · {name}"
         further = f"captured = ss.load_captured({name!r}) has its bound and certificate; ss.compare(captured) gave these timelines."
         return _told(title, f"{captured}.\n{comparison.verdict}", further), as_groups(comparison.groups())
-    trace = busiest(read(path, gpu=gpu, progress=False))  # The server may run in a terminal.
+    trace = read(path, gpu=gpu, progress=False)  # The server may run in a terminal.
     found = summary(trace)
     warnings = [shortened(capitalised(warning), LONGEST_WARNING) for warning in found.warnings[:MOST_WARNINGS]]
     chosen = "" if gpu is None else f", gpu={gpu}"
@@ -135,7 +135,8 @@ def _read(path: Path, name: str, gpu: int | None) -> tuple[dict[str, Any], tuple
         "ss.diff(trace, other) compares, trace.report('report.html') writes a page for others."
     )
     told = _told(f"{trace_title(trace.info)} · {name}", finding_of(trace, found), further, warnings)
-    return {**told, "gpu": trace.info.device.gpu, "gpus": trace.info.device.gpus}, as_groups([trace])
+    gpus = trace.info.device.gpus or trace.gpus
+    return {**told, "gpu": trace.info.device.gpu if len(trace.gpus) < 2 else None, "gpus": gpus}, as_groups([trace])
 
 
 def _told(title: str, finding: str, further: str, warnings: Sequence[str] = ()) -> dict[str, Any]:

@@ -30,7 +30,7 @@ IDLE_S = 600.0
 
 
 Work = tuple[Path, int | None]
-"""A file, and the number of the GPU that is looked at; None for the busiest, and where there is no choice."""
+"""A file, and the number of the GPU that is looked at; None for all, and where there is no choice."""
 
 
 class Reader:
