@@ -11,7 +11,7 @@ import threading
 import time
 from _thread import interrupt_main
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import SimpleNamespace
 
@@ -22,6 +22,7 @@ from tests.recording.fake_cupti import ActivityKind, Driver, Runtime, call, laun
 import streamscope as ss
 from streamscope.errors import RecordingError, RecordingWarning
 from streamscope.interrupts import deferred
+from streamscope.recording import counting
 from streamscope.recording import record as module
 from streamscope.recording import subscription as subscribing
 from streamscope.trace.spans import SpanKind
@@ -303,6 +304,46 @@ def test_a_pause_is_cut_out_and_told(library):
     assert calls.start_ns.tolist()[1] < 1_000
     assert trace.info.ledger["recorded_ns"] < 1_000
     assert trace.info.notes[0] == "cut out: 1 pause, 7.00 ms together, at 0.130 µs"
+
+
+def test_counters_and_markers_lie_at_the_recordings_times_and_what_a_pause_says_is_gone(library, monkeypatch):
+    host_ns = 10**15  # The host's clock is another one, and runs as quick.
+    monkeypatch.setattr(counting.time, "perf_counter_ns", lambda: host_ns + library.now)
+    loss, done = ss.counter("loss"), ss.counter("done")
+    with ss.record() as recording:
+        launch(library, correlation=5)
+        first_ns = library.now - recording._start_ns
+        loss.set(2.5)
+        done.add(4)
+        library.now += 500
+        ss.marker("epoch 1")
+        recording.pause()
+        paused_ns = library.now
+        loss.set(99)
+        ss.marker("in the pause")
+        library.now += 7_000_000
+        recording.resume()
+        loss.set(1.5)
+        done.add(4)
+    trace = recording.trace
+    assert counting._hearing == ()
+    found = trace.counters.to_pandas()
+    assert found["name"].tolist() == ["loss", "done", "loss", "done"]
+    assert found["value"].tolist() == [2.5, 4, 1.5, 8]
+    assert found["time_ns"].tolist()[:2] == pytest.approx([first_ns] * 2, abs=20)
+    assert paused_ns - recording._pieces[0].start_ns - 300 < found["time_ns"].tolist()[2] < 2_000
+    assert trace.markers.names == ["epoch 1"]
+    assert trace.markers.time_ns.tolist() == pytest.approx([first_ns + 500], abs=20)
+    assert trace.markers.threads == [f"thread {threading.get_native_id()}"]
+
+
+def test_nobody_listens_any_more_when_a_block_has_failed(library):
+    with suppress(KeyError), ss.record() as recording:
+        launch(library, correlation=5)
+        ss.counter("loss").set(1)
+        raise KeyError
+    assert counting._hearing == ()
+    assert recording.trace.counters.value.tolist() == [1.0]
 
 
 def test_what_lasts_into_a_pause_ends_there(library):
