@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 import streamscope as ss
 from streamscope.errors import RecordingError
-from streamscope.recording.subscription import is_attached
+from streamscope.recording.subscription import is_attached, subscription
 from streamscope.trace.spans import SpanKind
 
 pytestmark = pytest.mark.gpu
@@ -74,6 +75,26 @@ def test_a_graph_that_is_captured_in_the_block_is_not_missed(cp):
             graph.launch(stream)
     assert "1 launch call went into CUDA graphs that were captured" in " ".join(recording.trace.info.notes)
     assert "without" not in " ".join(recording.trace.info.notes)
+
+
+def test_the_last_second_of_a_longer_block_is_there_and_memory_stays_bounded(cp):
+    x = cp.ones(64, cp.float32)
+    cp.add(x, x, out=x)
+    most, began = {"early": 0, "late": 0}, time.perf_counter()
+    with ss.record("long", last=1.0) as recording:
+        while (passed := time.perf_counter() - began) < 8:
+            for _ in range(1000):
+                cp.add(x, x, out=x)
+            cp.cuda.Device().synchronize()
+            when = "early" if passed < 3 else "late"
+            most[when] = max(most[when], len(subscription()._filled))
+    assert 0 < most["late"] <= most["early"] + 3
+    info, missing, kernels = recording.trace.info, ss.analysis.missing_records(recording.trace.spans), of_kind(recording, SpanKind.KERNEL)
+    assert (missing.calls, missing.device) == (0, 0)
+    assert info.ledger["recorded_ns"] == 1e9
+    assert 0 <= kernels.start_ns.min() < 20e6
+    assert kernels.start_ns.max() > 0.9e9
+    assert any("only the last 1.00 s are kept" in note for note in info.notes)
 
 
 def test_each_thread_has_a_lane(cp):

@@ -200,6 +200,16 @@ def marker_ranges(markers: Rows) -> tuple[Rows, int]:
     return ranges[ranges["end_ns"] >= ranges["start_ns"]], open_ones
 
 
+def may_have_payloads(buffer: npt.NDArray[np.uint8], kind: int, layout: Layout) -> bool:
+    """Tell whether a buffer may have ranges with a payload: without, no word stands where it would in a record of that kind."""
+    place = layout.place("payload_kind")
+    if place is None:
+        return False
+    words = buffer[: len(buffer) & ~7].view(np.int32)
+    payloads = words[place[0] // 4 :: 2]  # Records begin at multiples of 8 bytes.
+    return bool(((words[::2][: len(payloads)] == kind) & (payloads == _STRUCTURE)).any())
+
+
 def layouts_of(cupti: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[int, Layout]:
     """Return the layouts of all kinds that are read, by CUPTI's number of them; ``dtypes`` are of the structures in `STRUCTURES`."""
     kinds = cupti.ActivityKind

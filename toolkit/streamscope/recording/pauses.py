@@ -49,10 +49,10 @@ class Piece:
     said: Heard | None = None
 
 
-def without_pauses(pieces: Sequence[Piece]) -> tuple[ActivityRecords, int, list[str]]:
+def without_pauses(pieces: Sequence[Piece], last_ns: int | None = None) -> tuple[ActivityRecords, int, list[str]]:
     """Return the records of all pieces, the end of the block, and a note on the pauses.
 
-    Times behind a pause are earlier by its length. The block begins where its first piece does.
+    Times behind a pause are earlier by its length. The block begins where its first piece does, or ``last_ns`` before its end.
     """
     first, *others = pieces
     if not others:
@@ -61,18 +61,25 @@ def without_pauses(pieces: Sequence[Piece]) -> tuple[ActivityRecords, int, list[
     parts = [
         _moved(_cut(piece, last=piece is pieces[-1]), cut, place) for place, (piece, cut) in enumerate(zip(pieces, cut_ns, strict=True))
     ]
-    at = [time_text(piece.waited_ns - cut - first.start_ns) for piece, cut in zip(pieces[:-1], cut_ns, strict=False)]
+    end_ns = pieces[-1].end_ns - cut_ns[-1]
+    zero_ns = first.start_ns if last_ns is None else max(first.start_ns, end_ns - last_ns)
+    at_ns = [piece.waited_ns - cut - zero_ns for piece, cut in zip(pieces[:-1], cut_ns, strict=False)]
+    at = [time_text(each) for each in at_ns if each >= 0]
+    told_ns = cut_ns[-1] - cut_ns[len(at_ns) - len(at)]  # without those ahead of the last so many ns
     more = f" and {len(at) - _MOST_TOLD} more" if len(at) > _MOST_TOLD else ""
-    note = f"cut out: {counted(len(others), 'pause')}, {time_text(cut_ns[-1])} together, at {listed(at[:_MOST_TOLD])}{more}"
-    return _joined(parts), pieces[-1].end_ns - cut_ns[-1], [note]
+    note = f"cut out: {counted(len(at), 'pause')}, {time_text(told_ns)} together, at {listed(at[:_MOST_TOLD])}{more}"
+    return _joined(parts), end_ns, [note] if at else []
 
 
-def said_without_pauses(pieces: Sequence[Piece]) -> Noted:
-    """Return counters and markers of all pieces, at the times that their records have; a sum goes on behind a pause."""
+def said_without_pauses(pieces: Sequence[Piece], since_ns: int = 0) -> Noted:
+    """Return counters and markers of all pieces, at the times that their records have; a sum goes on behind a pause.
+
+    ``since_ns``: what was said before, on the clock without pauses, is left out.
+    """
     noted, values, moments = Noted(), list[Said](), list[Moment]()
     for piece, cut_ns in zip(pieces, _cuts_ns(pieces), strict=True):
         if piece.said is not None:
-            said = piece.said.within(piece.start_ns, piece.end_ns).at(partial(add, -cut_ns))
+            said = piece.said.within(max(piece.start_ns, since_ns + cut_ns), piece.end_ns).at(partial(add, -cut_ns))
             values += said.values
             moments += said.moments
     note(noted, values, moments, "thread {}".format)

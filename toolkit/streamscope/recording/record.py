@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,11 +22,15 @@ from streamscope.recording.counting import HostTimes
 from streamscope.recording.pauses import Piece, said_without_pauses, without_pauses
 from streamscope.recording.ranks import ALONE, check_file_name, file_of_rank, rank_here
 from streamscope.recording.recorded_trace import CodeBlock, recorded_trace
+from streamscope.recording.ring import launched_since, needed
 from streamscope.recording.subscription import CALLS, NO_GPU_HINT, WORK, subscription
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.trace import Trace
+from streamscope.words import time_text
 
 KINDS = (*WORK, *CALLS, "SYNCHRONIZATION", "CUDA_EVENT", "OVERHEAD", "MARKER", "MARKER_DATA")
+_LONGEST_S = 1e9
+"""Seconds of ``last=``: times are 64 bits of ns."""
 TAKEN_OVER = "another profiler took CUPTI over while this recorded: what ran from then on is missing"
 
 
@@ -41,10 +46,11 @@ class Recording:
         The file that the trace is written to; from the beginning of the block on, with the number of the rank.
     """
 
-    def __init__(self, name: str, gpu: int | None, path: Path | None = None) -> None:
+    def __init__(self, name: str, gpu: int | None, path: Path | None = None, last_ns: int | None = None) -> None:
         self.name = name
         self.gpu = gpu
         self.path = path
+        self._last_ns = last_ns
         self._state = "not begun"
         self._why = RecordingError(f"the recording {name!r} has not ended", hint="read recording.trace behind the with block")
         self._trace: Trace | None = None
@@ -155,7 +161,7 @@ class Recording:
         before = self._state
         try:
             with deferred():
-                opened = subscription().recording(KINDS)
+                opened = subscription().recording(KINDS, last_ns=self._last_ns)
                 self._records = opened.__enter__()
                 self._open, self._state = opened, "recording"
                 self._said = HostTimes(subscription().now_ns)
@@ -181,6 +187,8 @@ class Recording:
             self._obstacles.append(TAKEN_OVER)
             warnings.warn(TAKEN_OVER, RecordingWarning, stacklevel=3)
         self._pieces.append(Piece(records, self._start_ns, end_ns, waited_ns, heard))
+        if self._last_ns is not None:
+            self._pieces = needed(self._pieces, self._last_ns)
 
     def _close(self) -> None:
         opened, self._open = self._open, None
@@ -192,8 +200,14 @@ class Recording:
 
     def _found(self, notes: Sequence[str]) -> None:
         """Make the trace of the records."""
-        records, end_ns, pauses = without_pauses(self._pieces)
-        notes = [*notes, *pauses, *self._obstacles]
+        records, end_ns, pauses = without_pauses(self._pieces, self._last_ns)
+        start_ns = whole_ns = self._pieces[0].start_ns
+        ring = []
+        if self._last_ns is not None and end_ns - self._last_ns > start_ns:
+            start_ns = end_ns - self._last_ns
+            records, whole_ns, said = launched_since(records, start_ns)
+            ring = [f"only the last {time_text(self._last_ns)} are kept: {said}"]
+        notes = [*notes, *ring, *pauses, *self._obstacles]
         gpus = np.unique(records.work["gpu"]).tolist()
         kept = gpus if self.gpu is None else [self.gpu] if self.gpu in gpus else []
         if not kept:
@@ -202,9 +216,9 @@ class Recording:
             self._state = "nothing"
             self._why = RecordingError(f"nothing ran on {where} in the recording {self.name!r}", hint="; ".join(notes) or hint)
             return
-        block = CodeBlock(self.name, self._pieces[0].start_ns, end_ns, self.gpu)
+        block = CodeBlock(self.name, start_ns, end_ns, self.gpu, None if self._last_ns is None else whole_ns)
         device = host_info({gpu: device_info(gpu) for gpu in kept})
-        noted = said_without_pauses(self._pieces)
+        noted = said_without_pauses(self._pieces, start_ns)
         self._trace = recorded_trace(records, block, device, subscription().call_name, notes, rank=self._rank, noted=noted)
         self._state = f"{len(self._trace.spans):,} spans"
         if records.dropped or missing_records(self._trace.spans).calls:
@@ -219,7 +233,7 @@ class Recording:
             self._trace.to_parquet(self.path)
 
 
-def record(name: str = "recording", *, gpu: int | None = None, path: str | Path | None = None) -> Recording:
+def record(name: str = "recording", *, gpu: int | None = None, path: str | Path | None = None, last: float | None = None) -> Recording:
     """Record the CUDA work of a block of code, whichever library it uses.
 
     Kernels, copies and sets on all GPUs, each node of a graph among them; calls of the CUDA runtime and driver, by all threads; NVTX
@@ -236,6 +250,10 @@ def record(name: str = "recording", *, gpu: int | None = None, path: str | Path 
         Parquet file that the trace is written to when the block ends. Where torchrun, srun or mpirun started several processes, each
         writes its own: ``{rank}`` in the path stands for the number of the process, 0 without them. A file of the same rank that
         Streamscope wrote is replaced.
+    last : float, optional
+        Keep only so many seconds before the end, so that the memory stays bounded however long the block takes. Records come back in
+        buffers, and a buffer is dropped when all in it is older. Whatever was launched earlier is left out; a note says so, and
+        ``trace.info.ledger["whole_from_ns"]`` says from when on the GPUs' lanes are whole. Pauses do not count.
 
     Returns
     -------
@@ -247,7 +265,7 @@ def record(name: str = "recording", *, gpu: int | None = None, path: str | Path 
     ------
     RecordingError
         When the block is entered: CUPTI is missing or not permitted, another profiler holds it, or there is no GPU; ``path`` is given,
-        and has no ``{rank}`` although there are several, or which one this is cannot be told.
+        and has no ``{rank}`` although there are several, or which one this is cannot be told. At once: an argument is wrong.
     OutputError
         When the block is entered: ``path`` cannot be written, or is there and is no trace of the same rank. When it ends: writing failed.
 
@@ -269,7 +287,13 @@ def record(name: str = "recording", *, gpu: int | None = None, path: str | Path 
     file = None if path is None else given_path(path, error=RecordingError)
     if file is not None:
         check_file_name(file)
-    return Recording(name, gpu, file)
+    return Recording(name, gpu, file, None if last is None else _last_ns(last))
+
+
+def _last_ns(last: object) -> int:
+    if isinstance(last, bool) or not isinstance(last, Real) or not 0 < float(last) < _LONGEST_S:
+        raise RecordingError(f"last={shown(last)} must be a number of seconds above 0", hint="for example ss.record(last=10.0)")
+    return max(1, round(float(last) * 1e9))
 
 
 def _driver() -> Any:

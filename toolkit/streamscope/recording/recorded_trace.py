@@ -39,13 +39,14 @@ _COMPILING = {1: "compile", 4 << 16: "load module", 5 << 16: "load kernel"}
 class CodeBlock:
     """The block of code that was recorded, on CUPTI's clock, and the GPU whose work is kept: all where None.
 
-    Calls outside are not the user's.
+    Calls outside are not the user's. ``whole_ns``: from when on all is there, if only the last seconds were kept.
     """
 
     name: str
     start_ns: int
     end_ns: int
     gpu: int | None = None
+    whole_ns: int | None = None
 
     def began(self, rows: Rows) -> Rows:
         """Return the rows that began in the block."""
@@ -101,6 +102,7 @@ def recorded_trace(
         ledger={
             "recorded_ns": block.end_ns - block.start_ns,
             "cupti_itself_ns": _length_ns(own[~compiling]),
+            **({} if block.whole_ns is None else {"whole_from_ns": block.whole_ns - block.start_ns}),
             **({"lost_records": float(records.dropped)} if records.dropped else {}),
         },
         **asdict(rank),

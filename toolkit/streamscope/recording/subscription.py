@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from streamscope.errors import RecordingError
 from streamscope.interrupts import Again, CalledByC, deferred
 from streamscope.kernels.library.libraries import driver_version, has_driver
-from streamscope.recording.activity_records import STRUCTURES, ActivityRecords, layouts_of
+from streamscope.recording.activity_records import STRUCTURES, ActivityRecords, layouts_of, may_have_payloads
 from streamscope.recording.recorders import STAYS
 
 WORK = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
@@ -77,6 +77,9 @@ class Subscription:
         self._spare: list[npt.NDArray[np.uint64]] = []
         self._held: dict[int, npt.NDArray[np.uint64]] = {}
         self._filled: dict[int, _Bytes] = {}
+        self._done_ns: dict[int, int] = {}
+        """When each came back, if only the last `_last_ns` are kept."""
+        self._last_ns: int | None = None
         self._ctrl_c = CalledByC(Subscription._request, Subscription._complete)
         self._set_variable = False
         self._queries_off = False
@@ -103,15 +106,16 @@ class Subscription:
         return re.sub(r"(_v\d+|_ptsz|_ptds)+$", "", name)
 
     @contextmanager
-    def recording(self, kinds: Sequence[str], *, beside_others: bool = True) -> Iterator[list[ActivityRecords]]:
+    def recording(self, kinds: Sequence[str], *, beside_others: bool = True, last_ns: int | None = None) -> Iterator[list[ActivityRecords]]:
         """Record the process's GPU work in the block; the list then holds the records, even if the block raises.
 
         ``kinds`` are names of CUPTI's kinds of activity, for example ``"CONCURRENT_KERNEL"``. CUPTI hands out a record once: where another
-        profiler has subscribed, this takes its records, or refuses unless ``beside_others``.
+        profiler has subscribed, this takes its records, or refuses unless ``beside_others``. With ``last_ns``, buffers that came back
+        longer ago are dropped as others come back.
         """
         chosen = [int(self.cupti.ActivityKind[kind]) for kind in kinds]
         found: list[ActivityRecords] = []
-        self._begin(chosen, beside_others=beside_others)
+        self._begin(chosen, beside_others=beside_others, last_ns=last_ns)
         try:
             yield found
         finally:
@@ -122,12 +126,13 @@ class Subscription:
                     self._recording.release()
                     self._ctrl_c.end()
 
-    def _begin(self, kinds: Sequence[int], *, beside_others: bool) -> None:
+    def _begin(self, kinds: Sequence[int], *, beside_others: bool, last_ns: int | None) -> None:
         _refuse_beside_torch()
         if not self._recording.acquire(blocking=False):
             raise RecordingError("a recording by CUPTI is under way in this process", hint="end it first; recordings cannot be nested")
         with deferred():
             enabled: list[int] = []
+            self._last_ns = last_ns
             self._ctrl_c.begin()
             try:
                 while len(self._spare) < _SPARE_BUFFERS:
@@ -158,7 +163,7 @@ class Subscription:
         try:
             self._check("cuptiActivityFlushAll", 1)
             self._library.cuptiActivityGetNumDroppedRecords(None, 0, ctypes.byref(dropped))
-            filled, self._filled = self._filled, {}
+            filled, self._filled, self._done_ns = self._filled, {}, {}
             return ActivityRecords.decoded(filled.values(), self._layouts, self._size_at, _text_at, _payload_at, dropped.value)
         finally:
             self._leave(kinds)
@@ -246,13 +251,36 @@ class Subscription:
             try:
                 memory = self._held.get(buffer)
                 if memory is not None and valid:
+                    if self._last_ns is not None:
+                        self._done_ns[buffer] = self.now_ns()
                     # Kept before it is let go: after Ctrl-C between the two, the loop finds it once more.
                     self._filled[buffer] = memory.view(np.uint8)[:valid]
                 self._held.pop(buffer, None)
+                if self._last_ns is not None:
+                    self._drop_before(self.now_ns() - self._last_ns)
             except BaseException:  # noqa: BLE001 - Ctrl-C, where the recording is another thread's
                 self._ctrl_c.arrived = True
                 continue
             return self._ctrl_c.again()
+
+    def _drop_before(self, edge_ns: int) -> None:
+        """Drop the buffers that came back before: all in them had ended by then. Ctrl-C may come anywhere: it is called again."""
+        for buffer in list(self._filled):  # a copy, since CUPTI calls in several threads
+            if self._done_ns.get(buffer, edge_ns) >= edge_ns:
+                return
+            # Taken out first: nothing is freed twice.
+            content = self._filled.pop(buffer, None)
+            self._done_ns.pop(buffer, None)
+            if content is not None:
+                with suppress(Exception):  # CUPTI swallows them; what is not freed here is small.
+                    self._free_payloads(content)
+
+    def _free_payloads(self, content: _Bytes) -> None:
+        """Free the payloads of NVTX ranges in a buffer that nobody will read; most buffers have none, which one look at all words tells."""
+        kind = int(self.cupti.ActivityKind.MARKER_DATA)
+        layout = self._layouts[kind]
+        if may_have_payloads(content, kind, layout):
+            ActivityRecords.decoded([content], {kind: layout}, self._size_at, _text_at, _payload_at)
 
     def _size_at(self, buffer: _Bytes, offset: int) -> int:
         """Return the size of a record, which depends on the CUPTI that is in use, by asking it where the next one is."""

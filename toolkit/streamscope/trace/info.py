@@ -129,7 +129,7 @@ class TraceInfo:
     ledger : mapping
         Cost of recording, in ns: ``recorded_ns`` (makespan of the run shown), ``unrecorded_ns`` (median of runs without recording);
         where all recorders were measured, ``events_ns``, ``stamps_ns`` and ``cupti_ns`` (makespans recorded so). Where records were lost,
-        ``lost_records`` (a count: at least so many).
+        ``lost_records`` (a count: at least so many). Where only the last seconds were kept, ``whole_from_ns``: from then on, all is there.
     notes : tuple of str
         Warnings for the reader ("3 kernels end outside their graph", and so on).
     versions : mapping

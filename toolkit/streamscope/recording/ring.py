@@ -1,0 +1,45 @@
+"""The last seconds of a recording: what was launched before them is left out, calls and work alike, so that nothing seems to be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from streamscope.recording.activity_records import ActivityRecords
+from streamscope.recording.pauses import Piece
+from streamscope.words import counted, time_text
+
+
+def needed(pieces: Sequence[Piece], last_ns: int) -> list[Piece]:
+    """Return the pieces that reach into the last so many ns of recorded time."""
+    kept: list[Piece] = []
+    length_ns = 0
+    for piece in reversed(pieces):
+        if kept and length_ns >= last_ns:
+            break
+        kept.append(piece)
+        length_ns += piece.waited_ns - piece.start_ns
+    return kept[::-1]
+
+
+def launched_since(records: ActivityRecords, edge_ns: int) -> tuple[ActivityRecords, int, str]:
+    """Return the records of what was launched from an edge on, when the GPUs had finished what was launched before, and a note.
+
+    Work without a record of its call counts as launched before: that record was dropped with older ones.
+    """
+    calls, work = records.calls, records.work
+    old = calls["start_ns"] < edge_ns
+    # The driver's call inside of the runtime's has the same number, and may begin behind the edge.
+    before = np.unique(calls["correlation"][old & (calls["correlation"] != 0)])
+    late = ~old & ~np.isin(calls["correlation"], before)
+    own = np.isin(work["correlation"], calls["correlation"][late])
+    running = ~own & (work["end_ns"] > edge_ns)
+    whole_ns = int(max(edge_ns, work["end_ns"][~own].max(initial=edge_ns)))
+    cut_calls = int((old & (calls["end_ns"] > edge_ns)).sum())
+    parts = [counted(int(running.sum()), "kernel, copy or set", "kernels, copies and sets")] if running.any() else []
+    parts += [counted(cut_calls, "call")] if cut_calls else []
+    said = f": {' and '.join(parts)} that began earlier and ended later left out" if parts else ""
+    whole = f"; GPUs are whole from {time_text(whole_ns - edge_ns)} on" if whole_ns > edge_ns else ""
+    return replace(records, calls=calls[late], work=work[own]), whole_ns, f"launched before is dropped{said}{whole}"
