@@ -107,3 +107,16 @@ def test_many_counters_and_values_keep_the_picture_small_and_what_is_left_out_is
     assert len(svg) <= MOST_BYTES
     assert "+ 3 counters" in svg
     assert "markers, 100 of 500" in svg
+
+
+def test_a_trace_shows_its_counters_in_a_notebook_and_in_its_report(bundle, tmp_path):
+    trace = traced(counted([0, 500], [1.5, -0.25]), [(100, "epoch 1")])
+    assert "<summary" in trace._repr_html_()
+    report = trace.report(tmp_path / "r.html").read_text(encoding="utf-8")
+    for page in (trace._repr_html_(), report):
+        assert re.search(r"loss</td>.*?>2</td>.*?>-0\.25</td>.*?>1\.5</td>.*?>-0\.25</td>", page, re.DOTALL)
+    assert "<h2>Counters</h2>" in report
+    assert "data:image/svg+xml" in report
+    bare = traced(Counters()).report(tmp_path / "b.html").read_text(encoding="utf-8")
+    assert "<h2>Counters</h2>" not in bare
+    assert "Counters</summary>" not in traced(Counters())._repr_html_()

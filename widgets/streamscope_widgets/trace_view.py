@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from streamscope.analysis.summary import GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS, Summary, summary
+from streamscope.analysis.summary import COUNTER_HEADS, GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
 from streamscope.results.views import View
 from streamscope.results.views import sections as added
@@ -35,6 +35,9 @@ from streamscope_widgets.still_timeline import timeline_image, timeline_svg
 from streamscope_widgets.tiles import MOST_WHOLE, needs_tiles
 
 KERNELS = "Kernels that take most time"
+COUNTERS = "Counters"
+MOST_COUNTERS = 100
+"""Rows of a table; counters can be thousands."""
 LONGEST_NAME, LONGEST_KERNEL = 80, 200
 """Names of kernels differ at their ends, so those are wrapped, not cut."""
 MOST_WARNINGS, MOST_STREAMS = 3, 50
@@ -71,8 +74,9 @@ def show_with_timeline(trace: Trace) -> None:
 def head(trace: Trace, found: Summary, finding: str) -> tuple[Html, ...]:
     """Return the head above the picture: the finding, the numbers, the warnings."""
     kernels = folded(KERNELS, _kernels(found)) if found.kernels else Html()
+    counters = folded(COUNTERS, _counters(found)) if found.counters else Html()
     warnings = warned(found.warnings, MOST_WARNINGS, 10 * LONGEST_NAME)
-    return above(trace_title(trace.info)), lead(finding), _first_numbers(found), _all_numbers(found), kernels, warnings
+    return above(trace_title(trace.info)), lead(finding), _first_numbers(found), _all_numbers(found), kernels, counters, warnings
 
 
 def summary_html(found: Summary) -> Html:
@@ -82,13 +86,32 @@ def summary_html(found: Summary) -> Html:
     return block(above(trace_title(found.info)), _first_numbers(found), _all_numbers(found), kernels, warnings)
 
 
+def _counters(found: Summary) -> Html:
+    """Return the range and the last value of each counter as a table."""
+    columns = [Column(COUNTER_HEADS[0], kind="prose"), *map(Column, COUNTER_HEADS[1:])]
+    rows = [Row(cells) for cells in islice(found.counter_rows(), MOST_COUNTERS)]
+    left_out = len(found.counters) - len(rows)
+    shown = table(columns, rows)
+    return joined([shown, small(f"{left_out:,} more counters")]) if left_out else shown
+
+
 def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, path: Path) -> Path:
     """Write a trace with its live timeline to one self-contained HTML file; with a still one, where it has too many spans for a file."""
     found, title = summary(trace), trace_title(trace.info)
     warnings = warned(found.warnings, len(found.warnings), 10 * LONGEST_NAME)
     sections = [comparison_view.STYLE + fill('<p class="verdict">{}</p>', finding), _first_numbers(found), warnings]
     kernels = fill("<h2>{}</h2>{}", KERNELS, _kernels(found)) if found.kernels else Html()
-    return timeline_page(groups, path, title, finding, sections, [kernels, _all_numbers(found), *added(trace, "html")])
+    return timeline_page(
+        groups, path, title, finding, sections, [_counted(groups, found, finding), kernels, _all_numbers(found), *added(trace, "html")]
+    )
+
+
+def _counted(groups: Sequence[TimelineGroup], found: Summary, finding: str) -> Html:
+    """Return the picture with counters and markers, which the live timeline above it does not draw, and the table of counters."""
+    if not found.counters and not found.markers:
+        return Html()
+    picture = Html() if needs_tiles(groups) else timeline_image(groups, finding)
+    return fill("<h2>{}</h2>{}{}", COUNTERS if found.counters else "Markers", picture, _counters(found) if found.counters else Html())
 
 
 def timeline_page(
