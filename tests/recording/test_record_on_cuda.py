@@ -181,6 +181,25 @@ for name in ("first", "second"):
     assert outer.name == "outer" and outer.start_ns < kernel.start_ns and kernel.end_ns < outer.end_ns, frame.to_string()
 """
 
+NAMES = """
+import numpy as np, streamscope as ss
+@ss.program
+def step(x):
+    with ss.label("mlp"):
+        return np.tanh(x) * x
+x = np.ones(1024, np.float32)
+prepared = ss.prepare(step, x, engine="async", device="cuda", progress=False)
+prepared.run(); prepared.wait()
+ss.nvtx(True)
+with ss.record("step") as recording: prepared.run()
+frame = recording.trace.to_pandas()
+ranges, launches = frame[frame.kind == "range"].set_index("name"), frame[frame.kind == "launch"]
+assert sorted(ranges.index) == ["mlp", "multiply", "step", "tanh"], frame.to_string()
+for name, launch in zip(["tanh", "multiply"], launches.itertuples()):
+    assert ranges.start_ns[name] <= launch.start_ns and launch.end_ns <= ranges.end_ns[name], frame.to_string()
+assert ranges.start_ns.step <= ranges.start_ns.mlp and ranges.end_ns.mlp <= ranges.end_ns.step
+"""
+
 TORCH = """
 import torch, streamscope as ss, warnings
 from torch.profiler import profile, ProfilerActivity
@@ -211,7 +230,7 @@ assert kernels() == counts[0]
 """
 
 
-@pytest.mark.parametrize(("script", "needs"), [(RANGES, "cupy"), (TORCH, "torch")])
+@pytest.mark.parametrize(("script", "needs"), [(RANGES, "cupy"), (NAMES, "cupy"), (TORCH, "torch")])
 def test_in_a_process_of_its_own(script, needs):
     pytest.importorskip(needs)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)

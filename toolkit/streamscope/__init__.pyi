@@ -21,6 +21,7 @@ from streamscope.compiling.tuning import tune as tune
 from streamscope.compiling.warming import warm as warm
 from streamscope.devices import open_device as open_device
 from streamscope.devices.cuda.bench import auxiliary_stream as auxiliary_stream
+from streamscope.engines.nvtx_ranges import nvtx as nvtx
 from streamscope.engines.prepare import prepare as prepare
 from streamscope.engines.pushed.engine import Engine as Engine
 from streamscope.errors import StreamscopeError as StreamscopeError

@@ -33,6 +33,7 @@ from streamscope.engines.collective_order import check_collectives, check_gpus
 from streamscope.engines.graph_dual import fastest
 from streamscope.engines.graphs import GraphCounts, GraphView, Segment, segments_of
 from streamscope.engines.host_totals import HostSums, HostTotals
+from streamscope.engines.nvtx_ranges import RANGES
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent, checked_streams, plan_for
 from streamscope.engines.race_check import check_orders
 from streamscope.engines.watched_runs import WatchedSteps
@@ -270,7 +271,7 @@ class Prepared:
                 self._aborts = self.device.collective_aborts
             call: Call | None = None
             try:
-                if self.host_sums.counting:
+                if self.host_sums.counting or RANGES.on:
                     self._run_watched()
                 else:
                     for call in self._calls:
@@ -284,7 +285,7 @@ class Prepared:
     def _run_watched(self) -> None:
         if self._watched is None or self._watched.of is not self._calls:
             self._watched = WatchedSteps.made(self._calls, self.bound, self.program)
-        self._watched.run(self.host_sums)
+        self._watched.run(self.host_sums, RANGES.opened())
 
     def ran(self) -> None:
         """Count a run whose steps a recorder carried out."""

@@ -1,4 +1,4 @@
-"""Watching a pushed engine: the host time of each operation. An engine that is not watched runs the same code as ever."""
+"""Watching a pushed engine: host time and NVTX range of each operation. An engine that is not watched runs the same code as ever."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from weakref import ref
 
 from streamscope.engines.host_totals import HOST_FUNCTION, OPERATION, HostSums
+from streamscope.engines.nvtx_ranges import RANGES
 from streamscope.engines.pushed.catalogue import Application
 from streamscope.engines.pushed.host_operations import HostFunction
 from streamscope.engines.pushed.issuing import Issuer
@@ -24,11 +25,13 @@ class Watch:
     def __init__(self, issuer: Issuer, sums: HostSums) -> None:
         self.sums = sums
         self._issuer = issuer
+        RANGES.tell(self)
+        self.apply()
 
     @property
     def wanted(self) -> bool:
         """Whether somebody wants to know."""
-        return self.sums.counting
+        return self.sums.counting or RANGES.on
 
     def apply(self) -> None:
         """Begin or end to watch, as is wanted now."""
@@ -51,8 +54,15 @@ def _issue(
     """Issue an operation as `Issuer.issue` does, and count it."""
     issuer = issuing()
     assert issuer is not None
+    opened = RANGES.opened()
     start_ns = perf_counter_ns()
-    Issuer.issue(issuer, application, where, pushed)
+    try:
+        if opened is not None:
+            opened.push(name_of(application))
+        Issuer.issue(issuer, application, where, pushed)
+    finally:
+        if opened is not None:
+            opened.close()
     took_ns = perf_counter_ns() - start_ns
     # A skipped or failed one leaves its fault where it writes.
     failed = issuer.faults.live and any(state.fault is not None for state in application.writes)
@@ -72,8 +82,15 @@ def name_of(application: Application) -> str:
 
 def _called(sums: HostSums, name: str, function: Callable[..., Any], *arrays: Any, **attributes: Any) -> Any:
     """Call a host function, and count it."""
+    opened = RANGES.opened()
     start_ns = perf_counter_ns()
-    result = function(*arrays, **attributes)
+    try:
+        if opened is not None:
+            opened.push(name)
+        result = function(*arrays, **attributes)
+    finally:
+        if opened is not None:
+            opened.close()
     if sums.counting:
         sums.add((HOST_FUNCTION, name), perf_counter_ns() - start_ns)
     return result
