@@ -81,9 +81,13 @@ class HostTimes:
         self._began = self._tie()
         listen(self._heard)
 
+    def stop(self) -> None:
+        """Hear no more."""
+        leave(self._heard)
+
     def end(self) -> Heard:
         """Hear no more, and return what was said, at times on the profiler's clock."""
-        leave(self._heard)
+        self.stop()
         (here, there), (here_end, there_end) = self._began, self._tie()
         rate = (there_end - there) / max(1, here_end - here)
         return self._heard.at(lambda at: there + round((at - here) * rate))

@@ -173,6 +173,8 @@ class Recording:
 
     def _end(self) -> None:
         """Wait for the GPUs, and take the records since the beginning, or since the last pause."""
+        if self._said is not None:
+            self._said.stop()
         end_ns = waited_ns = subscription().now_ns()  # Before the waits, which are ours and not the block's.
         try:
             waited, unfinished = _waited_for_gpus()
