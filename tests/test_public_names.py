@@ -46,6 +46,7 @@ PUBLIC = [
     "load_comparison",
     "load_ipython_extension",
     "marker",
+    "nvtx",
     "open_device",
     "operator",
     "ops",
