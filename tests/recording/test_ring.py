@@ -17,7 +17,8 @@ import streamscope as ss
 from streamscope.errors import RecordingError, RecordingWarning
 from streamscope.recording import subscription as subscribing
 from streamscope.recording.activity_records import ActivityRecords
-from streamscope.recording.pauses import Piece
+from streamscope.recording.counting import Heard
+from streamscope.recording.pauses import Piece, said_without_pauses
 from streamscope.recording.ring import launched_since, needed
 from streamscope.trace.spans import SpanKind
 
@@ -128,13 +129,18 @@ def test_pauses_do_not_count_and_older_pieces_are_let_go(library):
     assert f"{5 * pauses}.0 ms together" in cut
 
 
-def test_counters_of_before_are_left_out(library):
-    counter = ss.counter("loss")
-    with ss.record(last=LAST) as recording:
-        launches(library, 1, 30)
-        counter.set(3)
-    counters = recording.trace.counters
-    assert all(0 <= each <= 1_001 for each in counters.time_ns.tolist())
+def test_counters_and_markers_of_before_are_left_out():
+    counter, pieces = ss.counter("loss"), []
+    for start in (0, 1_000):  # with a pause of 900 ns between them
+        heard = Heard(int)
+        heard.values = [(start + at, counter, at, False) for at in (10, 60, 90)]
+        heard.moments = [(start + at, f"at {at}", 1) for at in (20, 70)]
+        pieces.append(Piece(ActivityRecords(), start, start + 100, start + 100, heard))
+    for since, values, markers in ((0, [10, 60, 90] * 2, 4), (60, [60, 90, 10, 60, 90], 3), (165, [90], 1), (180, [90], 0)):
+        counters, found = said_without_pauses(pieces, since).tables(0, [])
+        assert counters.value.tolist() == values
+        assert len(found) == markers
+        assert (counters.time_ns >= since).all()
 
 
 def test_nothing_in_the_last_seconds_is_told(library):
