@@ -56,7 +56,7 @@ def recordings(monkeypatch):
         made.append(Recorded(name, gpu))
         return made[-1]
 
-    assert list(inspect.signature(record).parameters) == ["name", "gpu", "path"]  # what stands in for it is called alike
+    assert list(inspect.signature(record).parameters) == ["name", "gpu", "path", "last"]  # what stands in for it is called alike
     monkeypatch.setattr(cell_recording, "record", fake)
     return made
 
