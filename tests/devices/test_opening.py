@@ -13,7 +13,7 @@ from streamscope.devices import device_for
 from streamscope.devices.cuda import gpus as module
 from streamscope.devices.cuda.gpus import check_gpus, current_gpu, with_current
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.errors import DeviceError
+from streamscope.errors import DeviceError, NoDeviceError
 
 
 @pytest.fixture
@@ -67,6 +67,19 @@ def test_the_gpu_of_a_calls_arrays_is_meant_if_no_other_is_named(opened, inputs,
     program = ss.program(lambda x: x * x).trace(np.ones(2))
     device_for(program, choice, gpus=gpus, inputs=inputs)
     assert opened == [numbers]
+
+
+def test_arrays_on_a_gpu_that_we_cannot_use_leave_the_choice_to_auto(monkeypatch):
+    def missing(gpus):
+        raise NoDeviceError("CuPy is missing")
+
+    entry = DeviceEntry(name="cuda", line="", open=missing, automatic=True, numbered=True)
+    monkeypatch.setitem(DEVICES._loaded, "cuda", entry)
+    program = ss.program(lambda x: x * x).trace(np.ones(2))
+    assert device_for(program, "auto", inputs=[of_torch(1)]).info.simulated
+    assert device_for(program, "auto", inputs=[SimpleNamespace(__cuda_array_interface__={})]).info.simulated
+    with pytest.raises(NoDeviceError, match="CuPy is missing"):
+        device_for(program, "cuda", inputs=[of_torch(1)])
 
 
 @pytest.mark.parametrize("gpus", [0, -1, True, 2.0, "2", [], [-1], [0.0], [True, 0], {0, 1}])

@@ -1,6 +1,6 @@
 """Launches of several kernels on the simulated device, at prices that somebody else gives."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -120,6 +120,16 @@ def test_a_kernel_whose_blocks_would_run_at_once_needs_a_second_round_beside_a_c
     slowed_ns = round(alone_ns / links.kernel_speed_beside("elementwise", x.nbytes, "communication"))
     expected = slowed_ns if rounds == 1 else 2 * alone_ns - START_NS
     assert spans.duration_ns[last] == pytest.approx(expected, abs=1)
+
+
+def test_a_collective_on_all_multiprocessors_of_a_small_gpu_stops_no_kernel():
+    small = replace(CostModel.load(), multiprocessors=20)
+    device = SimulatedDevice(small, prices=Whole(((1_000_000, 24), (10_000, 8), (80_000, 8))), gpus=2)
+    x = np.ones(1 << 20, np.float32)
+    prepared = prepare(lambda x, y: (*ss.ops.all_reduce([x, y]), ss.ops.tanh(ss.ops.relu(x))), x, x, engine="graph-dual", device=device)
+    prepared.run()
+    prepared.wait()
+    np.testing.assert_array_equal(prepared.outputs()[0], 2 * x)
 
 
 def test_a_graph_over_several_gpus_begins_before_its_launch_ends():

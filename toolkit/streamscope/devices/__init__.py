@@ -28,7 +28,7 @@ def open_device(choice: str | Device = "auto", *, gpus: int | Sequence[int] | No
     ----------
     choice : {"auto", "cuda", "cuda:1", "simulated"} or Device
         ``"auto"`` is CUDA where there is a GPU, else simulated. ``"cuda"`` is the framework's current GPU: PyTorch's where that is in use,
-        else CuPy's; ``"cuda:1"`` is another one. Of verbs, both are the GPU of the arrays, if they are called with such. Other packages may
+        else CuPy's; ``"cuda:1"`` is another one. In calls with arrays on a GPU, ``"auto"`` and ``"cuda"`` are that one. Other packages may
         add names. A device is returned as it is.
     gpus : int or list of int, optional
         A host: how many GPUs, or which. `ss.gpu` counts places in that list. The simulated host has up to 8.
@@ -101,10 +101,17 @@ def device_for(
         warnings.warn(f"{program.name!r} uses {program.gpus} of the {asked} GPUs", UnusedGpusWarning, stacklevel=4)
     if gpus is None and program.gpus > 1 and isinstance(choice, str):
         gpus = program.gpus
-    elif gpus is None and isinstance(choice, str) and choice in (AUTO, _CUDA) and (gpu := _gpu_of(inputs)) is not None:
-        choice = f"{_CUDA}:{gpu}"
     if all(launch.cuda is not None or launch.kind is not LaunchKind.KERNEL for launch in program.launches()):
-        return open_device(choice, gpus=gpus)
+        near = gpus is None and isinstance(choice, str) and choice in (AUTO, _CUDA)
+        gpu = _gpu_of(inputs) if near else None
+        if gpu is None:
+            return open_device(choice, gpus=gpus)
+        try:
+            return open_device(f"{_CUDA}:{gpu}")
+        except NoDeviceError:  # Another library's arrays: CuPy, which we need, may be missing.
+            if choice != AUTO:
+                raise
+            return open_device(choice)
     if isinstance(choice, str) and choice in (AUTO, SIMULATED):
         check_device(choice, gpus)
         simulated: Device = simulated_device(measured_on=program.measured_on)
@@ -124,7 +131,8 @@ def _gpu_of(inputs: Sequence[object]) -> int | None:
 
 def _number(array: Any) -> int | None:
     """Return the number of an array's GPU: PyTorch calls it the index of a device, CuPy and JAX its id."""
-    number = getattr(array.device, "index", None) if getattr(array, "is_cuda", False) else getattr(array.device, "id", None)
+    device = getattr(array, "device", None)
+    number = getattr(device, "index" if getattr(array, "is_cuda", False) else "id", None)
     return number if isinstance(number, int) else None
 
 

@@ -143,7 +143,8 @@ class Subscription:
                 self._library.cuptiActivitySetAttribute(_ZEROED_BUFFERS, ctypes.byref(size), ctypes.byref(flag))
                 self._library.cuptiSetThreadIdType(_SYSTEM_THREAD_IDS)
                 # PyTorch's profiler leaves a clock that counts cycles, and sets it anew when it needs it.
-                self._library.cuptiActivityRegisterTimestampCallback(_real_time())
+                with suppress(OSError, AttributeError):  # Without that library there is no such profiler, either.
+                    self._library.cuptiActivityRegisterTimestampCallback(_real_time())
                 if NVTX not in os.environ and (path := _loaded_path()):
                     os.environ[NVTX] = path
                     self._set_variable = True

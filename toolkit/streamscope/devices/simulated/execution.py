@@ -270,7 +270,10 @@ class Multiprocessors:
             return 0.0
         until_ns = max((kernel.remaining_ns / kernel.speed for kernel in others if kernel.beside is None), default=math.inf)
         rounds = math.ceil(held.multiprocessors / room) if room >= 1 else math.inf
-        return max(0.0, min(until_ns, (rounds - 1) * alone_ns) - self._model.working_kernel_ns)
+        wait_ns = min(until_ns, (rounds - 1) * alone_ns)
+        if wait_ns == math.inf:  # Collectives have all multiprocessors, and nobody knows until when.
+            wait_ns = alone_ns
+        return max(0.0, wait_ns - self._model.working_kernel_ns)
 
     def full_for_ns(self, multiprocessors: float) -> float:
         """Return how long there is no room for a collective that arrives now: until the kernels that fill the chip have ended."""
