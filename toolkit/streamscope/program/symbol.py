@@ -363,9 +363,9 @@ class Symbol:
         operators["set_item"](self, key, values)
 
 
-def _of_base(name: str) -> Any:
+def _of_base(name: str, doc: str) -> Any:
     """Return a property of a view that is its variable's."""
-    return property(attrgetter(f"base.{name}"), lambda view, value: setattr(view.base, name, value))
+    return property(attrgetter(f"base.{name}"), lambda view, value: setattr(view.base, name, value), doc=doc)
 
 
 class SymbolView(Symbol):
@@ -403,7 +403,9 @@ class SymbolView(Symbol):
         """Name of the variable's base in NumPy, if that was written since; numbers do not see that. Else empty."""
         return "" if self.sharing is Aliasing.NUMBER else self.base.stale
 
-    place, gpu, written = (_of_base(name) for name in ("place", "gpu", "written"))
+    place = _of_base("place", "Where the variable lies.")
+    gpu = _of_base("gpu", "The GPU whose memory the variable lies in.")
+    written = _of_base("written", "Whether the variable has been written.")
 
 
 def view_of(symbol: Symbol) -> View:

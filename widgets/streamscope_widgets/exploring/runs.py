@@ -168,7 +168,7 @@ class BackgroundRun:
         function, inputs = asked.subject.built(asked.values, asked.dtype)
         self("starting", 0, 1)
         case = Case.of(function, inputs, "ss.compare", asked.subject.attributes)
-        device = device_for(case.program, asked.device)
+        device = device_for(case.program, asked.device, inputs=inputs)
         if case.program.gpus == 1 or not device.info.simulated or not isinstance(asked.device, str):
             self._asked = replace(asked, link=Link())  # There are none, or they are not ours to choose.
         elif asked.link.changed:

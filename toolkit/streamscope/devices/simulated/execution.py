@@ -215,7 +215,7 @@ class RunningKernel:
     beside: Mapping[bool, float] | None = None
     """Of a collective: the speeds of kernels beside it, of matrix products (True) and of others."""
     held_up: bool = False
-    """Some of its blocks wait for others: nothing else slows it beside collectives."""
+    """A collective lets it run in rounds only: it does not slow it in another way."""
     speed: float = 1.0
     """Of its speed alone."""
 
@@ -247,7 +247,9 @@ class Multiprocessors:
         """Start a kernel now and return it; ``finished`` is called at its end."""
         self._progress()
         held_up_ns = self._held_up_ns(held, alone_ns)
-        kernel = RunningKernel(self, held, alone_ns + held_up_ns, finished, product, beside, held_up_ns > 0)
+        # A kernel that waits for another is over with that when the collective begins, and is slowed as any other.
+        held_up = held_up_ns > 0 and any(each.beside is not None for each in self._running)
+        kernel = RunningKernel(self, held, alone_ns + held_up_ns, finished, product, beside, held_up)
         self._running.append(kernel)
         self._rate()
         return kernel
