@@ -37,7 +37,7 @@ def ways() -> dict[str, Callable[[], object]]:
 
 
 def round_ns() -> dict[str, float]:
-    """Return what one call of each way takes in one round."""
+    """Return the time of one call of each kind, in one round."""
     empty = timeit.timeit(lambda: None, timer=time.process_time, number=CALLS)
     return {name: (timeit.timeit(call, timer=time.process_time, number=CALLS) - empty) / CALLS * 1e9 for name, call in ways().items()}
 

@@ -31,7 +31,7 @@ def chain(x: Any, y: Any) -> Any:
 
 
 def pushes(device: str) -> tuple[Any, Callable[[], None]]:
-    """Return the totals of an engine, and what pushes to it."""
+    """Return the totals of an engine, and a function that pushes to it."""
     engine = ss.Engine("async", device=device)
     x, y = engine.variable(np.ones(64, np.float32)), engine.variable(np.ones(64, np.float32))
 
@@ -44,7 +44,7 @@ def pushes(device: str) -> tuple[Any, Callable[[], None]]:
 
 
 def runs(device: str, engine: str) -> tuple[Any, Callable[[], None]]:
-    """Return the totals of a prepared program, and what runs it."""
+    """Return the totals of a prepared program, and a function that runs it."""
     prepared = ss.prepare(chain, *np.ones((2, 64), np.float32), engine=engine, device=device, progress=False)
 
     def work() -> None:
@@ -55,7 +55,7 @@ def runs(device: str, engine: str) -> tuple[Any, Callable[[], None]]:
 
 
 def compared(totals: Any, work: Callable[[], None]) -> dict[str, float]:
-    """Return what an operation costs without and with the totals, in µs."""
+    """Return the cost of an operation without and with the totals, in µs."""
     for _ in range(3):
         work()
     times: dict[bool, list[float]] = {False: [], True: []}

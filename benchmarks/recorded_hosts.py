@@ -181,7 +181,7 @@ def _kind(name: str) -> str:
 
 
 def recorded(gpus: int) -> dict[str, Any]:
-    """Return what `ss.record` and PyTorch's profiler saw of the same step, in turns."""
+    """Return counts and busy times of one step by `ss.record` and by PyTorch's profiler, in turns."""
     step = torch_step(gpus)
     ours, theirs, counts = [], [], []
     for turn in range(TURNS):

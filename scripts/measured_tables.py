@@ -194,7 +194,7 @@ def record_cost() -> str:
 
 
 def counter_cost() -> str:
-    """Return what a call of a counter or a marker costs, in µs."""
+    """Return the cost of a call of a counter or a marker, in µs."""
     found = data("counter_cost")
     rows = [
         [f"`{name}`", *(f"{found[of][name] / 1000:.2f}" for of in ("nothing_records_ns", "recorded_ns"))] for name in found["recorded_ns"]
@@ -577,7 +577,7 @@ def reading() -> str:
 
 
 def several_gpus() -> str:
-    """Return how far programs over several GPUs are from what was predicted and simulated, by number of GPUs and engine."""
+    """Return the errors of predicted and simulated times over several GPUs, by number of GPUs and engine."""
     cases = [case for host in data("several_gpus")["hosts"] for case in host["cases"]]
     kinds = ("predicted_us", "predicted_of_trace_alone_us", "simulated_at_pace_us", "simulated_us")
 

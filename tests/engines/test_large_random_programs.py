@@ -63,7 +63,7 @@ def equal(outputs, expected) -> bool:
 
 @pytest.fixture(scope="module")
 def thousands():
-    """Four thousand operations over a hundred variables, or ten thousand, with what they should compute in two runs."""
+    """Four thousand operations over a hundred variables, or ten thousand, with the right results of two runs."""
     made = random_program(1, MANY)
     assert len(made.program.operations) == MANY
     assert len(made.program.variables) == DEVICE_VARIABLES + HOST_VARIABLES == 100
