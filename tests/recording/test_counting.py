@@ -138,6 +138,7 @@ class Tensor:
         (float("-inf"), "infinite"),
         (10**400, "a whole number too large for a float"),
         (1j, "a complex"),
+        (np.timedelta64(3, "s"), "a value of dtype timedelta64[s]"),
         (np.complex64(1), "a value of dtype complex64"),
         ("3", "a str (give an int or a float: counter.set(float(x)))"),
         (None, "a NoneType"),

@@ -15,6 +15,7 @@ from tests.recording.test_recorded_trace import table
 
 import streamscope as ss
 from streamscope.errors import RecordingError, RecordingWarning
+from streamscope.recording import counting
 from streamscope.recording import subscription as subscribing
 from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.counting import Heard
@@ -129,14 +130,14 @@ def test_pauses_do_not_count_and_older_pieces_are_let_go(library):
     assert f"{5 * pauses}.0 ms together" in cut
 
 
-def test_counters_and_markers_of_before_are_left_out():
+def test_markers_of_before_are_left_out_and_counters_begin_with_their_value():
     counter, pieces = ss.counter("loss"), []
     for start in (0, 1_000):  # with a pause of 900 ns between them
         heard = Heard(int)
         heard.values = [(start + at, counter, at, False) for at in (10, 60, 90)]
         heard.moments = [(start + at, f"at {at}", 1) for at in (20, 70)]
         pieces.append(Piece(ActivityRecords(), start, start + 100, start + 100, heard))
-    for since, values, markers in ((0, [10, 60, 90] * 2, 4), (60, [60, 90, 10, 60, 90], 3), (165, [90], 1), (180, [90], 0)):
+    for since, values, markers in ((0, [10, 60, 90] * 2, 4), (60, [10, 60, 90, 10, 60, 90], 3), (165, [60, 90], 1), (180, [60, 90], 0)):
         counters, found = said_without_pauses(pieces, since).tables(0, [])
         assert counters.value.tolist() == values
         assert len(found) == markers
@@ -223,6 +224,48 @@ def test_a_wrong_last_is_refused_at_once(last):
 
 
 @given(
+    st.lists(st.tuples(st.integers(0, 99), st.sampled_from(["loss", "steps"]), st.integers(-9, 9), st.booleans()), max_size=12),
+    st.integers(0, 120),
+    st.integers(0, 3),
+)
+def test_a_counter_has_the_value_in_the_last_seconds_that_it_has_in_the_whole(drawn, edge, dropped):
+    drawn.sort(key=lambda row: row[0])
+    pieces = [Piece(ActivityRecords(), start, start + 25, start + 25, Heard(int)) for start in range(0, 100, 25)]
+    for at, name, value, added in drawn:
+        pieces[at // 25].said.values.append((at, ss.counter(name), value, added))
+    whole = said_without_pauses(pieces).tables(0, [])[0].to_pandas()
+    kept = needed(pieces, 100 - 25 * dropped)
+    found = said_without_pauses(kept, max(edge, 25 * dropped)).tables(0, [])[0].to_pandas()
+    assert (found["time_ns"] >= max(edge, 25 * dropped)).all()
+    for at in range(max(edge, 25 * dropped), 100):
+        for name in ("loss", "steps"):
+            last, now = (rows[(rows["name"] == name) & (rows["time_ns"] <= at)]["value"].tolist()[-1:] for rows in (whole, found))
+            assert last == now
+
+
+def test_old_values_and_markers_are_dropped_and_sums_go_on():
+    clock = iter(range(10**6))
+    said = Heard(lambda: next(clock), last_ns=1_000)
+    said.most = 2_000
+    counting.listen(said)
+    for _ in range(10_000):
+        ss.counter("steps").add()
+        ss.marker("step")
+    counting.leave(said)
+    assert len(said.values) <= counting._FEW + 1
+    said.forget()
+    assert len(said.values) + len(said.moments) <= 1_001
+    (piece,) = needed([Piece(ActivityRecords(), 0, 20_000, 20_000, said)], 1_000)
+    counters, _ = said_without_pauses([piece], 19_500).tables(0, [])
+    assert (counters.value[-1], counters.value[0]) == (10_000, 9_750)
+
+
+def test_the_newest_piece_counts_until_the_block_ends_not_until_the_gpus_do():
+    pieces = [Piece(ActivityRecords(), 0, 90, 100), Piece(ActivityRecords(), 1_000, 1_050, 9_000)]
+    assert [len(needed(pieces, last)) for last in (50, 51)] == [1, 2]
+
+
+@given(
     st.lists(st.tuples(st.integers(0, 100), st.integers(1, 30), st.integers(1, 90), st.booleans()), min_size=1, max_size=12),
     st.integers(0, 120),
 )
@@ -244,7 +287,7 @@ def test_what_is_left_is_what_was_launched_since(drawn, edge):
 
 def test_pieces_are_needed_as_far_as_they_reach_into_the_last_seconds():
     pieces = [Piece(ActivityRecords(), start, start + 90, start + 100) for start in range(0, 5_000, 1_000)]
-    assert [len(needed(pieces, last)) for last in (1, 100, 101, 250, 500, 10_000)] == [1, 1, 2, 3, 5, 5]
+    assert [len(needed(pieces, last)) for last in (1, 90, 91, 250, 500, 10_000)] == [1, 1, 2, 3, 5, 5]
     assert needed(pieces, 150) == pieces[-2:]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import itemgetter
@@ -23,6 +24,8 @@ _LARGEST = sys.float_info.max
 _SCALARS = (np.floating, np.integer)
 _ARRAYS = (np.ndarray, np.generic)
 _TIES = 10
+_FEW = 1 << 16
+"""Values of which none is dropped, however old: they take 10 MB."""
 _MOST_KEPT = 4096
 """Counters that are kept by their names, so that asking for one again costs nothing; programs that make up more get new ones each time."""
 
@@ -35,13 +38,27 @@ Moment = tuple[int, str, int]
 
 
 class Heard:
-    """What counters and markers said while something recorded, on its clock."""
+    """What counters and markers said while something recorded, on its clock; with ``last_ns``, not much more than the last so many ns."""
 
-    def __init__(self, now_ns: Callable[[], int]) -> None:
+    def __init__(self, now_ns: Callable[[], int], last_ns: int | None = None) -> None:
         self.now_ns = now_ns
         self.thread = threading.get_native_id()
         self.values: list[Said] = []
         self.moments: list[Moment] = []
+        self.last_ns = last_ns
+        self.most = sys.maxsize if last_ns is None else _FEW
+        """So many values or markers are kept before older ones are looked for."""
+
+    def forget(self) -> None:
+        """Drop what is older than the last ``last_ns``; of each counter, its value at that time stays."""
+        assert self.last_ns is not None
+        with _changing:
+            edge_ns = self.now_ns() - self.last_ns
+            # Other threads append meanwhile: each line changes the front of a list at once.
+            old = bisect_left(self.values, edge_ns, key=itemgetter(0))
+            self.values[:old] = folded(self.values[:old])
+            del self.moments[: bisect_left(self.moments, edge_ns, key=itemgetter(0))]
+            self.most = max(_FEW, 2 * len(self.values), 2 * len(self.moments))
 
     def at(self, moved: Callable[[int], int]) -> Heard:
         """Return the same at other times."""
@@ -75,9 +92,9 @@ class Heard:
 class HostTimes:
     """Hears on the host's clock, which is read quicker than a profiler's, and ties both clocks at the beginning and at the end."""
 
-    def __init__(self, profiler_ns: Callable[[], int]) -> None:
+    def __init__(self, profiler_ns: Callable[[], int], last_ns: int | None = None) -> None:
         self._profiler_ns = profiler_ns
-        self._heard = Heard(time.perf_counter_ns)
+        self._heard = Heard(time.perf_counter_ns, last_ns)
         self._began = self._tie()
         listen(self._heard)
 
@@ -105,18 +122,33 @@ class HostTimes:
 
 def note(noted: Noted, values: Iterable[Said], moments: Iterable[Moment], thread_name: Callable[[int], str]) -> None:
     """Add what was said to a reader's collection: what was added to a counter becomes its sum, which begins with 0."""
-    total: dict[Counter, float] = {}
-    rows: list[tuple[int, int, float]] = []
-    for time_ns, counter, value, added in sorted(values, key=itemgetter(0)):
-        total[counter] = total.get(counter, 0.0) + float(value) if added else float(value)
-        rows.append((noted.number(counter.series), time_ns, total[counter]))
+    rows = [(noted.number(counter.series), time_ns, total) for time_ns, counter, total in _summed(values)]
     if rows:
         series, times_ns, numbers = zip(*rows, strict=True)
         noted.add_values(series, times_ns, numbers)
     noted.add_markers([(time_ns, name, thread_name(thread)) for time_ns, name, thread in moments])
 
 
-_changing = threading.Lock()
+def folded(values: Iterable[Said]) -> list[Said]:
+    """Return the last value of each counter, at its time; sums are whole."""
+    last: dict[Series, Said] = {counter.series: (time_ns, counter, total, False) for time_ns, counter, total in _summed(values)}
+    return sorted(last.values(), key=itemgetter(0))
+
+
+def said_since(values: Sequence[Said], edge_ns: int) -> list[Said]:
+    """Return the values from a time on, and before them, at that time, the last one of each counter that spoke earlier."""
+    old = folded(each for each in values if each[0] < edge_ns)
+    return [*((edge_ns, *each[1:]) for each in old), *(each for each in values if each[0] >= edge_ns)]
+
+
+def _summed(values: Iterable[Said]) -> Iterator[tuple[int, Counter, float]]:
+    total: dict[Series, float] = {}
+    for time_ns, counter, value, added in sorted(values, key=itemgetter(0)):
+        total[counter.series] = total.get(counter.series, 0.0) + float(value) if added else float(value)
+        yield time_ns, counter, total[counter.series]
+
+
+_changing = threading.RLock()  # A signal handler may count in the middle of it.
 _hearing: tuple[Heard, ...] = ()
 """Replaced as a whole, so that other threads need no lock to go through it."""
 
@@ -144,6 +176,13 @@ def leave(found: Heard) -> None:
     global _hearing  # noqa: PLW0603 — a call that finds nobody listening costs one look at a name
     with _changing:
         _hearing = tuple(each for each in _hearing if each is not found)
+
+
+def _say(counter: Counter, value: Number, *, added: bool) -> None:
+    for each in _hearing:
+        each.values.append((each.now_ns(), counter, value, added))
+        if len(each.values) > each.most:
+            each.forget()
 
 
 class Counter:
@@ -176,8 +215,7 @@ class Counter:
         kind = type(value)
         if not ((kind is float or kind is int) and -_LARGEST <= value <= _LARGEST):
             value = _number(self.series.name, value)
-        for each in _hearing:
-            each.values.append((each.now_ns(), self, value, False))
+        _say(self, value, added=False)
 
     def add(self, value: Number = 1) -> None:
         """Add to the number. In each recording, it begins with 0.
@@ -195,8 +233,7 @@ class Counter:
         kind = type(value)
         if not ((kind is float or kind is int) and -_LARGEST <= value <= _LARGEST):
             value = _number(self.series.name, value)
-        for each in _hearing:
-            each.values.append((each.now_ns(), self, value, True))
+        _say(self, value, added=True)
 
     def __repr__(self) -> str:
         return f"<counter {self.series.label!r:.80}>"
@@ -247,9 +284,7 @@ def counter(name: str, unit: str = "") -> Counter:
     """
     try:
         return _counters[name, unit]
-    except KeyError:
-        pass
-    except TypeError:  # Something that cannot be hashed is no text.
+    except (KeyError, TypeError):  # Something that cannot be hashed is no text.
         pass
     for what, text in (("name", name), ("unit", unit)):
         _check_text(f"the {what} of a counter", text, empty=what == "unit")
@@ -279,6 +314,8 @@ def marker(name: str) -> None:
     _check_text("a marker", name)
     for each in _hearing:
         each.moments.append((each.now_ns(), name, threading.get_native_id()))
+        if len(each.moments) > each.most:
+            each.forget()
 
 
 def _check_text(what: str, text: object, *, empty: bool = False) -> None:
@@ -294,7 +331,7 @@ def _check_text(what: str, text: object, *, empty: bool = False) -> None:
 
 def _number(name: str, value: Any) -> float:
     """Return a number of another type than Python's own; refuse all else by its name, without waiting for it."""
-    if isinstance(value, _SCALARS):
+    if isinstance(value, _SCALARS) and not isinstance(value, np.timedelta64):  # NumPy counts a time among the integers.
         pass
     elif isinstance(value, _ARRAYS):
         kind = value.dtype.kind

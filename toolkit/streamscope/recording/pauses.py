@@ -14,7 +14,7 @@ from operator import add
 import numpy as np
 
 from streamscope.recording.activity_records import TEXT_COLUMNS, ActivityRecords, Rows
-from streamscope.recording.counting import Heard, Moment, Said, note
+from streamscope.recording.counting import Heard, Moment, Said, note, said_since
 from streamscope.trace.counters import Noted
 from streamscope.words import counted, listed, time_text
 
@@ -74,16 +74,16 @@ def without_pauses(pieces: Sequence[Piece], last_ns: int | None = None) -> tuple
 def said_without_pauses(pieces: Sequence[Piece], since_ns: int = 0) -> Noted:
     """Return counters and markers of all pieces, at the times that their records have; a sum goes on behind a pause.
 
-    ``since_ns``: what was said before, on the clock without pauses, is left out.
+    ``since_ns``: on the clock without pauses. Markers of before are left out, and each counter begins with its value at that time.
     """
     noted, values, moments = Noted(), list[Said](), list[Moment]()
     for piece, cut_ns in zip(pieces, _cuts_ns(pieces), strict=True):
         if piece.said is not None:
             # All of it was said in the piece: two clocks are tied within a fraction of a microsecond, which may lie outside.
-            said = piece.said.at(partial(_inside, piece)).within(since_ns + cut_ns, piece.end_ns).at(partial(add, -cut_ns))
+            said = piece.said.at(partial(_inside, piece)).at(partial(add, -cut_ns))
             values += said.values
             moments += said.moments
-    note(noted, values, moments, "thread {}".format)
+    note(noted, said_since(values, since_ns), [each for each in moments if each[0] >= since_ns], "thread {}".format)
     return noted
 
 

@@ -164,7 +164,7 @@ class Recording:
                 opened = subscription().recording(KINDS, last_ns=self._last_ns)
                 self._records = opened.__enter__()
                 self._open, self._state = opened, "recording"
-                self._said = HostTimes(subscription().now_ns)
+                self._said = HostTimes(subscription().now_ns, self._last_ns)
                 self._start_ns = subscription().now_ns()
         except BaseException:  # Ctrl-C, too, which waited until now
             self._close()
@@ -196,7 +196,7 @@ class Recording:
         opened, self._open = self._open, None
         said, self._said = self._said, None
         if said is not None:  # It could not begin, or end.
-            said.end()
+            said.stop()
         if opened is not None:
             opened.__exit__(None, None, None)
 

@@ -8,20 +8,21 @@ from dataclasses import replace
 import numpy as np
 
 from streamscope.recording.activity_records import ActivityRecords
+from streamscope.recording.counting import folded
 from streamscope.recording.pauses import Piece
 from streamscope.words import counted, time_text
 
 
 def needed(pieces: Sequence[Piece], last_ns: int) -> list[Piece]:
-    """Return the pieces that reach into the last so many ns of recorded time."""
-    kept: list[Piece] = []
-    length_ns = 0
-    for piece in reversed(pieces):
-        if kept and length_ns >= last_ns:
-            break
-        kept.append(piece)
-        length_ns += piece.waited_ns - piece.start_ns
-    return kept[::-1]
+    """Return the pieces that reach into the last so many ns of recorded time. Counters go on in the first of them."""
+    *older, newest = pieces
+    kept, length_ns = [newest], newest.end_ns - newest.start_ns  # The recording ends before it waits for the GPUs.
+    while older and length_ns < last_ns:
+        kept.insert(0, older.pop())
+        length_ns += kept[0].waited_ns - kept[0].start_ns
+    if said := kept[0].said:
+        said.values[:0] = folded(value for piece in older if piece.said for value in piece.said.values)
+    return kept
 
 
 def launched_since(records: ActivityRecords, edge_ns: int) -> tuple[ActivityRecords, int, str]:
