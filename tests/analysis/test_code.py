@@ -88,6 +88,9 @@ def test_json(trace):
     }  # fmt: skip
     assert found["rows"][1]["file"] is found["rows"][1]["line"] is None
     assert found["unattributed_us"] == 0.02
+    for column in ("kernels", "gpu_us", "exposed_us", "idle_us"):
+        rest = found["unattributed_us" if column == "gpu_us" else f"unattributed_{column}"]
+        assert sum(row[column] for row in found["rows"]) + rest == pytest.approx(found[column])
     assert found["lines_are"] == "definitions"
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, LaunchSites, Site, SpanTable, Trace, TraceInfo
-from streamscope.trace.nesting import innermost
+from streamscope.trace.nesting import innermost, innermost_on
 
 SITES = (Site("forward", "model.py", 12, "Linear_0", defined=True), Site("loss", "model.py", 3), Site(module="ReLU_0"))
 
@@ -82,3 +82,18 @@ def test_the_innermost_is_the_last_begun_of_those_around(intervals, times):
         best = max(((start[at], -end[at]) for at in around), default=None)
         assert (one >= 0) == bool(around)
         assert one < 0 or (start[one], -end[one]) == best
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 12)), max_size=12),
+    st.lists(st.tuples(st.integers(-1, 3), st.integers(-2, 35)), max_size=12),
+)
+def test_each_thread_has_its_own_intervals(intervals, asked):
+    thread, start, length = (np.array([row[at] for row in intervals], np.int64) for at in range(3))
+    threads, times = (np.array([row[at] for row in asked], np.int64) for at in range(2))
+    expected = np.full(len(asked), -1)
+    for one in range(-1, 4):
+        rows = np.flatnonzero(thread == one)
+        found = innermost(start[rows], (start + length)[rows], times[threads == one])
+        expected[threads == one] = np.concatenate([rows, [-1]])[found]
+    assert innermost_on(thread, start, start + length, threads, times).tolist() == expected.tolist()

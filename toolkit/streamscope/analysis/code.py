@@ -22,7 +22,7 @@ from streamscope.results.result import Result
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.joins import call_rows
 from streamscope.trace.launch_sites import Site
-from streamscope.trace.nesting import innermost
+from streamscope.trace.nesting import innermost_on
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import aligned, counted, format_us, percent, shortened_inside, time_text
@@ -186,7 +186,9 @@ class CodeTimes(Result):
             "by": self.by,
             "rows": [row.to_dict() for row in self.rows],
             "unattributed_us": rest.gpu_ns / 1000,
-            "unattributed": {"kernels": rest.kernels, "exposed_us": rest.exposed_ns / 1000, "idle_us": rest.idle_ns / 1000},
+            "unattributed_kernels": rest.kernels,
+            "unattributed_exposed_us": rest.exposed_ns / 1000,
+            "unattributed_idle_us": rest.idle_ns / 1000,
             "gpu": self.gpu,
             "kernels": self.kernels,
             "gpu_us": self.gpu_ns / 1000,
@@ -381,10 +383,8 @@ def _around(spans: SpanTable, call: IntArray) -> IntArray:
     number = {spans.lanes[lane].removesuffix(" ranges"): lane for lane in np.unique(threads[spans.lane[ranges]]).tolist()}
     lane_of = np.array([number.get(spans.lanes[lane].removesuffix(" ranges"), -1) for lane in threads.tolist()], np.int64)
     of_range, of_call = lane_of[spans.lane[ranges]], lane_of[spans.lane[call[called]]]
-    for thread in np.unique(of_call[of_call >= 0]).tolist():
-        some, asked = ranges[of_range == thread], called[of_call == thread]
-        inner = innermost(spans.start_ns[some], spans.end_ns[some], spans.start_ns[call[asked]])
-        found[asked] = np.where(inner >= 0, some[inner], -1)
+    inner = innermost_on(of_range, spans.start_ns[ranges], spans.end_ns[ranges], of_call, spans.start_ns[call[called]])
+    found[called] = np.where(inner >= 0, ranges[inner], -1)
     return found
 
 

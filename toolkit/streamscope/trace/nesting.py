@@ -6,6 +6,9 @@ import numpy as np
 
 from streamscope.arrays import IntArray
 
+_MOST_THREADS = 2**15
+"""Threads that are looked at: a trace has no lanes for more."""
+
 
 def innermost(start_ns: IntArray, end_ns: IntArray, at_ns: IntArray) -> IntArray:
     """Return for each time the interval that began last of those around it, int64; -1 where there is none.
@@ -23,9 +26,10 @@ def innermost(start_ns: IntArray, end_ns: IntArray, at_ns: IntArray) -> IntArray
     if not len(start_ns) or not len(at_ns):
         return found
     queries = np.argsort(at_ns, kind="stable")
-    order = np.lexsort((-end_ns, start_ns))
-    # One that is over before the first question, or begins after the last, answers none.
-    order = order[(end_ns[order] > at_ns[queries[0]]) & (start_ns[order] <= at_ns[queries[-1]])]
+    # Most frames are around no launch call: only those that are around a question are gone through.
+    first, behind = (np.searchsorted(at_ns[queries], times_ns) for times_ns in (start_ns, end_ns))
+    order = np.flatnonzero(first < behind)
+    order = order[np.lexsort((-end_ns[order], start_ns[order]))]
     begun = np.searchsorted(start_ns[order], at_ns[queries], side="right").tolist()
     ends, rows, answers = end_ns[order].tolist(), order.tolist(), list[int]()
     around, at = list[int](), 0
@@ -38,4 +42,25 @@ def innermost(start_ns: IntArray, end_ns: IntArray, at_ns: IntArray) -> IntArray
             around.pop()
         answers.append(rows[around[-1]] if around else -1)
     found[queries] = answers
+    return found
+
+
+def innermost_on(thread: IntArray, start_ns: IntArray, end_ns: IntArray, asked: IntArray, at_ns: IntArray) -> IntArray:
+    """Return `innermost` of the intervals on the thread that each time asks for; those of the first 32,768 threads are looked at.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamscope.trace.nesting import innermost_on
+    >>> innermost_on(np.array([7, 8]), np.array([0, 0]), np.array([9, 9]), np.array([8, 7, 6]), np.array([5, 5, 5])).tolist()
+    [1, 0, -1]
+    """
+    found = np.full(len(at_ns), -1, np.int64)
+    both = np.intersect1d(thread, asked)[:_MOST_THREADS]
+    order, queries = (np.argsort(each, kind="stable") for each in (thread, asked))
+    bounds = (np.searchsorted(of, both, side=side).tolist() for of in (thread[order], asked[queries]) for side in ("left", "right"))
+    for first, behind, first_asked, behind_asked in zip(*bounds, strict=True):
+        rows, where = order[first:behind], queries[first_asked:behind_asked]
+        inner = innermost(start_ns[rows], end_ns[rows], at_ns[where])
+        found[where] = np.where(inner >= 0, rows[inner], -1)
     return found

@@ -7,10 +7,13 @@ sequence number of the backward one.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -20,36 +23,61 @@ from streamscope.arrays import IntArray
 from streamscope.errors import printable
 from streamscope.trace.joins import distinct
 from streamscope.trace.launch_sites import MOST_LINE, Site
-from streamscope.trace.nesting import innermost
+from streamscope.trace.nesting import innermost_on
 
 MOST_FRAMES = 10_000_000
 """Frames of the user's and of modules that are kept; further ones are left out, and counted."""
 _MOST_NAMES = 1_000_000
 """Names that are remembered."""
-_MOST_THREADS, _MOST_FORWARD_THREADS = 2**15, 256
-"""Threads, and threads with a forward pass, that are looked at: a trace has no lanes for more, and no program that many passes."""
+_MOST_FORWARD_THREADS = 256
+"""Threads with a forward pass that are looked at: no program has that many passes."""
 _LONGEST = 1_000
 """Most characters of a name; longer ones are cut."""
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,10})\): (?P<function>.+)", re.DOTALL)
+_FUNCTION = re.compile(r"\bdef (\w+)")
 _MODULE = "nn.Module: "
 _INSTALLED = re.compile(r"(?:^|/)(?:site-packages|dist-packages|lib/python3(?:\.\d+)?t?)/")
-_LIBRARIES = sys.stdlib_module_names | {"torch", "functorch", "torchgen", "triton"}
-"""Their paths begin so: PyTorch leaves out the folder that it imports from."""
+_LIBRARIES = {
+    "IPython", "PIL", "_pytest", "accelerate", "apex", "bitsandbytes", "cupy", "cupyx", "cv2", "debugpy", "deepspeed", "detectron2",
+    "dgl", "diffusers", "einops", "fairscale", "fairseq", "fastai", "flash_attn", "flax", "functorch", "gpytorch", "huggingface_hub",
+    "ipykernel", "jax", "jaxlib", "kornia", "lightning", "lightning_fabric", "lightning_utilities", "matplotlib", "megatron", "mmcv",
+    "mmdet", "mmengine", "monai", "nemo", "numba", "numpy", "open_clip", "pandas", "peft", "pluggy", "pytest", "pytorch_lightning",
+    "safetensors", "scipy", "sentence_transformers", "skimage", "sklearn", "streamscope", "tensorflow", "timm", "tokenizers", "torch",
+    "torch_geometric", "torchao", "torchaudio", "torchgen", "torchmetrics", "torchrec", "torchtext", "torchtune", "torchvision",
+    "tornado", "tqdm", "traitlets", "transformer_engine", "transformers", "triton", "trl", "ultralytics", "vllm", "xformers", "zmq",
+}  # fmt: skip
+"""Their files begin so: PyTorch leaves out the folder that it imports from."""
 
 
 def user_frame(name: str) -> Site | None:
-    """Return function, file and line of a frame in the user's code; None for one of Python, PyTorch, a library, or generated code."""
+    """Return function, file and line of a frame in the user's code; None for one of Python, a library, or generated code.
+
+    PyTorch leaves out the folder that a file was imported from, so an installed library looks like a folder of the user's. Known by
+    their names are the usual ones around PyTorch, such as ``torchvision``, ``transformers`` and ``lightning``. A file counts as Python's
+    own if its standard library has that file, with a function of that name: ``trace.py(3): train`` is the user's. Where it cannot be
+    told, a frame is the user's.
+    """
     found = _FRAME.fullmatch(name)
     if found is None or name.startswith("<built-in"):
         return None
     path = found["file"].replace("\\", "/")
     if path.startswith("<") and not path.startswith("<ipython-input"):
         return None
-    top = path.partition("/")[0].removesuffix(".py")
-    if _INSTALLED.search(path) or top in _LIBRARIES or int(found["line"]) > MOST_LINE:
+    library = _INSTALLED.search(path) or ("/" in path and path.partition("/")[0] in _LIBRARIES)
+    if library or found["function"] in _functions_of_python(path) or int(found["line"]) > MOST_LINE:
         return None
     function, file = (printable(found[each])[:_LONGEST] for each in ("function", "file"))
     return Site(function, file, int(found["line"]), defined=True)
+
+
+@lru_cache(maxsize=1024)
+def _functions_of_python(path: str) -> frozenset[str]:
+    """Return the names of all functions in a file of the standard library; of another file none."""
+    top, *folders = path.removesuffix(".py").split("/")
+    file = Path(os.__file__).parent / path
+    if top not in sys.stdlib_module_names or ".." in folders or not os.path.isfile(file):  # noqa: PTH113 — it takes names that are too long
+        return frozenset()
+    return frozenset(_FUNCTION.findall(file.read_text(encoding="utf-8", errors="replace")))
 
 
 class _Codes(dict[str, int]):
@@ -149,7 +177,8 @@ class Stacks:
         operators = Operators.joined(self._operators)
         thread_of_frame, thread_of_operator, thread_of_call = _threads(frames, operators, calls)
         backward = operators.forward > 0
-        around = _around(operators.rows(backward), thread_of_operator[backward], thread_of_call, calls.start_ns)
+        some = operators.rows(backward)
+        around = innermost_on(thread_of_operator[backward], some.start_ns, some.end_ns, thread_of_call, calls.start_ns)
         # A call of the backward pass is where, and when, its forward operator began.
         thread, start_ns = thread_of_call.copy(), calls.start_ns.copy()
         rows = np.flatnonzero(around >= 0)
@@ -159,7 +188,7 @@ class Stacks:
         pair = np.zeros(len(calls), np.int64)
         for module in (False, True):
             kind = (frames.code & 1) == module
-            inner = _around(frames.rows(kind), thread_of_frame[kind], thread, start_ns)
+            inner = innermost_on(thread_of_frame[kind], frames.start_ns[kind], frames.end_ns[kind], thread, start_ns)
             code = np.where(inner >= 0, frames.code[kind][inner] >> 1, -1) if kind.any() else inner
             pair = pair * (len(self._codes.modules) + 1) + code + 1
         used, which = distinct(pair)
@@ -181,20 +210,6 @@ def _threads(*several: ThreadTimes) -> list[IntArray]:
     _, place = distinct(whole.place)
     _, thread = distinct(place * len(processes) + process)
     return np.split(thread, np.cumsum([len(one) for one in several])[:-1])
-
-
-def _around(some: ThreadTimes, thread: IntArray, asked: IntArray, at_ns: IntArray) -> IntArray:
-    """Return the innermost of some events around each time, of the thread that is asked for; -1 where there is none."""
-    found = np.full(len(at_ns), -1, np.int64)
-    order, queries = np.argsort(thread, kind="stable"), np.argsort(asked, kind="stable")
-    for one in np.intersect1d(thread, asked)[:_MOST_THREADS].tolist():
-        rows, where = (
-            each[np.searchsorted(of[each], one) : np.searchsorted(of[each], one, side="right")]
-            for each, of in ((order, thread), (queries, asked))
-        )
-        inner = innermost(some.start_ns[rows], some.end_ns[rows], at_ns[where])
-        found[where] = np.where(inner >= 0, rows[inner], -1)
-    return found
 
 
 def _forward_of(operators: Operators, thread: IntArray, backward: IntArray) -> IntArray:
