@@ -16,10 +16,11 @@ from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.launch import LaunchKind
 from streamscope.recording import events, passes
-from streamscope.recording.calibration import align_clock, align_clocks, calibrate
+from streamscope.recording.calibration import Clock, align_clock, align_clocks, calibrate
 from streamscope.recording.device_log import DeviceLogRecorder
-from streamscope.recording.events import EventRecorder
+from streamscope.recording.events import EventRecorder, ended_together
 from streamscope.recording.kernel_times import kernel_times
+from streamscope.recording.placing import Placed
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
 
@@ -139,6 +140,17 @@ def test_a_waiting_part_of_a_collective_shows_its_waiting():
     assert end == pytest.approx(late_end, abs=2000)
 
 
+@pytest.mark.parametrize(("returned", "expected"), [(90.0, [100.0, 104.0]), (130.0, [100.0, 101.5])])
+def test_a_collective_that_ended_before_its_events_were_recorded_ends_as_it_does_first(returned, expected):
+    prepared = prepared_workload("data-parallel", "async")
+    parts = [bound.step for bound in passes.steps_of(prepared) if passes.is_part(bound.step)][:2]
+    placed = [Placed(step, 0, 50.0, end, Basis.DERIVED, ()) for step, end in zip(parts, (100.0, 104.0), strict=True)]
+    host = [passes.HostInterval(parts[1], 0, 80), passes.HostInterval(None, int(returned), 200)]
+    natural = passes.NaturalPass(host, {}, Clock(prepared.device, None, 0.0, 1.5), 200)
+    found = ended_together(placed, natural)
+    assert [(one.step, one.start_ns, one.end_ns) for one in found] == [(step, 50.0, end) for step, end in zip(parts, expected, strict=True)]
+
+
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])
 @pytest.mark.parametrize("workload", ["elementwise-chain", "branches", "conv-backward"])
 def test_launches_of_a_graph_end_when_they_truly_end(workload, engine, monkeypatch):
@@ -231,14 +243,14 @@ def test_the_reference_kernel_is_timed_all_over_a_pass_for_kernels_and_for_copie
     device = SimulatedDevice()
     prepared = prepare_traced(function.trace(*inputs), "async", device)
     prepared.load(inputs)
-    kernels, copies = passes.gated_pass(prepared, passes.steps_of(prepared))
+    kernels, copies = passes.gated_pass(prepared, steps_of(prepared))
     assert len(kernels.launches_ns) == count
     bare_ns = device.model.event_pair_gated_excess_ns + device.working_kernel_ns
     assert kernels.reference_ns == pytest.approx([kernels.reference_ns[0]] * passes.REFERENCES, abs=1)
     assert SHIELD_NS < kernels.reference_ns[0] - bare_ns < SHIELD_NS + 2_000  # a gap between two kernels
     assert copies == passes.Readings({}, [])
     prepared = prepared_workload("pipeline", "async")
-    kernels, copies = passes.gated_pass(prepared, passes.steps_of(prepared))
+    kernels, copies = passes.gated_pass(prepared, steps_of(prepared))
     kinds = [launch.kind for launch in prepared.program.launches()]
     assert len(kernels.launches_ns) == kinds.count(LaunchKind.KERNEL)
     assert len(copies.launches_ns) == len(kinds) - len(kernels.launches_ns) > 0
@@ -270,7 +282,7 @@ def test_each_kernel_that_is_timed_follows_one_of_another_kind_and_a_shield():
     log = prepared.device.log
     log.clear()
     log.enabled = True
-    passes.gated_pass(prepared, passes.steps_of(prepared))
+    passes.gated_pass(prepared, steps_of(prepared))
     names = [record.name for record in log]
     own = {launch.name for launch in prepared.program.launches()} | {"add"}  # The reference is an addition.
     (primer,) = set(names) - own - {"shield"}

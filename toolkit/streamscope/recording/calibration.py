@@ -119,13 +119,9 @@ class Clock:
 
 @dataclass(frozen=True)
 class HostClock:
-    """The clocks of several GPUs, between whose events there is no time.
-
-    ``apart_ns`` is the distance between the quartiles of the readings that tie them to each other, of the worst GPU.
-    """
+    """The clocks of several GPUs, between whose events there is no time."""
 
     clocks: Mapping[int, Clock]
-    apart_ns: float
 
     @property
     def uncertainty_ns(self) -> float:
@@ -140,9 +136,9 @@ class HostClock:
 def align_clocks(device: Device, streams: Iterable[Stream]) -> Clock | HostClock:
     """Align the time of events of each GPU that has one of these streams with the host's clock.
 
-    One gate holds a stream of each, and an event waits behind it on each. When the gate opens, all are recorded within some microseconds,
-    and no GPU is first more often than others: the median of many ties the GPUs to each other more closely than the host's calls tie any
-    of them to the host. The host's clock itself is the mean of what they say of it.
+    One gate holds a stream of each, and an event waits behind it on each. When the gate opens, all are recorded within some microseconds.
+    Readings of a GPU may have two states, so the middle of their quartiles counts, as the median would be in one of them. The host's
+    clock is the mean of the GPUs' readings of it.
     """
     first = {getattr(stream, "gpu", 0): stream for stream in reversed(list(streams))}
     found = {gpu: align_clock(device, stream, timed_event(device, stream), timed_event(device, stream)) for gpu, stream in first.items()}
@@ -161,10 +157,8 @@ def align_clocks(device: Device, streams: Iterable[Stream]) -> Clock | HostClock
     # On each clock, when the gates opened, beside what the clocks say of it in the mean.
     times = np.array(list(opened.values()))
     off = times - times.mean(axis=0)
-    early = dict(zip(opened, np.median(off, axis=1).tolist(), strict=True))
-    first_quartile, third_quartile = np.percentile(off, (25, 75), axis=1)
-    apart_ns = float((third_quartile - first_quartile).max())
-    return HostClock({gpu: replace(clock, offset_ns=clock.offset_ns - early[gpu]) for gpu, clock in found.items()}, apart_ns)
+    early = dict(zip(opened, np.percentile(off, (25, 75), axis=1).mean(axis=0).tolist(), strict=True))
+    return HostClock({gpu: replace(clock, offset_ns=clock.offset_ns - early[gpu]) for gpu, clock in found.items()})
 
 
 def align_clock(device: Device, stream: Stream, base: Event, probe: Event) -> Clock:

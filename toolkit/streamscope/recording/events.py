@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from streamscope.devices.link_model import LinkModel
 from streamscope.devices.protocol import Call, Device
 from streamscope.devices.reference import reference_kernel
 from streamscope.engines.binding import BoundStep, settled
@@ -15,7 +16,7 @@ from streamscope.engines.plan import Issue, Replay, Step, dependencies
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 from streamscope.program.launch import LaunchKind
-from streamscope.recording.calibration import Calibration, HostClock, calibrate
+from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.counting import heard
 from streamscope.recording.kernel_times import KernelTimes, key_of
@@ -50,9 +51,6 @@ from streamscope.trace.trace import Trace
 ALONE_ERROR, BESIDE_ERROR = 0.025, 0.09
 """Share of its duration by which a kernel may be off, besides `Reference.error_ns`, where CUPTI checks nothing: timed alone it finds other
 caches; in a branch of a graph it also has neighbours (benchmarks/results/recorder_accuracy.json)."""
-_BEGUN_AT = 0.4
-"""Share of the call for a graph over several GPUs after which the first begins, if they are idle: a third to a half, by the count of GPUs
-and collectives (benchmarks/results/graph_launches.json)."""
 _OVERLAP_ERROR = 0.1
 """How far the overlap of streams may be off then: branches of a graph begin up to 2 µs apart, and no event tells when."""
 
@@ -120,10 +118,15 @@ class EventRecorder:
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
             else:
-                launched = natural.host[index]
-                begin_ns = launched.start_ns + _BEGUN_AT * (launched.end_ns - launched.start_ns)
-                placed += self.placed_in_graph(prepared, bound, index, end, begin_ns)
-        return placed
+                placed += self.placed_in_graph(prepared, bound, index, end, self._begun_ns(bound, natural.host[index]))
+        return ended_together(placed, natural)
+
+    def _begun_ns(self, replay: BoundStep, launched: HostInterval) -> float:
+        """Return when a graph over several GPUs could begin on idle ones: as long before its launch returns as measured hosts say."""
+        issued = [bound.step for bound in replay.inner if isinstance(bound.step, Issue)]
+        gpus = len({step.launch.gpu for step in issued})
+        tail_ns = LinkModel.load().graph_tail_ns(gpus, sum(is_part(step) for step in issued))
+        return max(launched.start_ns, launched.end_ns - tail_ns)
 
     def placed_in_graph(
         self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float, begin_ns: float = -np.inf
@@ -195,8 +198,6 @@ class EventRecorder:
     ) -> TraceInfo:
         found: dict[str, float] = calibration.to_dict() | {"passes": self.passes}
         found["clock_uncertainty_ns"] = round(natural.clock.uncertainty_ns, 1)
-        if isinstance(natural.clock, HostClock):
-            found["gpu_clocks_apart_ns"] = round(natural.clock.apart_ns, 1)
         if self.seen is None and not self.device.info.exact:
             found |= unchecked(self.device, BESIDE_ERROR if has_branches(prepared) else ALONE_ERROR)
         found["by_cupti"] = float(self.seen is not None)
@@ -208,6 +209,34 @@ class EventRecorder:
 def _placed_part(step: Issue, correlation: int, start_ns: float, end_ns: float) -> Placed:
     """Return a part of a collective, whose two times come from the run itself."""
     return Placed(step, correlation, start_ns, end_ns, Basis.DERIVED, (whole_piece(step.launch, end_ns - start_ns),))
+
+
+def ended_together(placed: Sequence[Placed], natural: NaturalPass) -> list[Placed]:
+    """Return launches whose collectives end everywhere when they end first, within the clocks' uncertainty.
+
+    The events behind the parts are recorded when the call for all parts has returned, one GPU after the other. Those of a short
+    collective, which has ended by then, are late. Parts that await the same parts end together.
+    """
+    first: dict[tuple[int, tuple[int, ...]], float] = {}
+    for one in placed:
+        if key := _awaited(one):
+            first[key] = min(one.end_ns, first.get(key, np.inf))
+    found = []
+    for one in placed:
+        key = _awaited(one)
+        if key and first[key] < natural.host[one.correlation + 1].start_ns:
+            end = min(one.end_ns, first[key] + natural.clock.uncertainty_ns)
+            one = _placed_part(one.step, one.correlation, min(one.start_ns, end), end)  # noqa: PLW2901
+        found.append(one)
+    return found
+
+
+def _awaited(one: Placed) -> tuple[int, tuple[int, ...]] | None:
+    """Return the call and the awaited parts of a part of a collective outside of graphs; None for anything else."""
+    launch = one.step.launch
+    if launch.collective is None or one.basis is not Basis.DERIVED:
+        return None
+    return one.correlation, launch.collective.awaits(launch.part)
 
 
 def spans_of_run(prepared: Prepared, host: Sequence[HostInterval], placed: Sequence[Placed], late_ns: float) -> SpanTable:
