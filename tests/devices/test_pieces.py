@@ -7,7 +7,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.launch_costs import KernelCost, Residency
+from streamscope.devices.cost_model import KernelCost, Residency
 from streamscope.devices.link_model import LinkModel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepare import prepare

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamscope.devices.cost_model import CostModel
-from streamscope.devices.launch_costs import KernelCost
+from streamscope.devices.cost_model import CostModel, KernelCost
 from streamscope.predicting.calls import (
     LONGER_KERNEL_GAP_NS,
     LONGER_NODE_GAP_NS,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.comparing.preview import Preview
-from streamscope.devices.cost_model import CostModel
-from streamscope.devices.launch_costs import KernelCost
+from streamscope.devices.cost_model import CostModel, KernelCost
 from streamscope.errors import EngineError, TraceError
 from streamscope.predicting.calls import Host
 from streamscope.predicting.prediction import Prediction

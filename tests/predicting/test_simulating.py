@@ -1,6 +1,6 @@
 """Programs made of tasks, by hand."""
 
-from streamscope.devices.launch_costs import KernelCost
+from streamscope.devices.cost_model import KernelCost
 from streamscope.predicting.simulating import program_of
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, HostCall

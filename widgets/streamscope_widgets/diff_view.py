@@ -87,7 +87,7 @@ def _paired(found: TraceDiff, side: int) -> Trace:
     operation = np.full(len(trace.spans), -1)
     operation[found.pairs[:, side]] = np.arange(len(found.pairs))
     spans = replace(trace.spans, operation=operation, part=np.zeros(len(operation), np.int64))
-    return Trace(spans, replace(trace.info, program=found.title), counters=trace.counters, markers=trace.markers)
+    return Trace(spans, replace(trace.info, program=found.title), counters=trace.counters, markers=trace.markers, memory=trace.memory)
 
 
 def _longest_us(found: TraceDiff) -> float:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from streamscope.devices.graph_node import Branching
-from streamscope.devices.launch_costs import KernelCost, Residency
 from streamscope.devices.piecewise_linear import Points, checked_points, interpolate, slopes
 from streamscope.devices.product_times import ProductTimes, as_launched, checked_tables, table_of
 from streamscope.errors import DeviceError
@@ -25,6 +24,50 @@ _REFERENCE_BYTES = 48
 """Bytes that a thread of the shortest working kernel moves: four float32 of each operand and of the result of an addition."""
 _MOST_KNOWN = 10_000
 """Different launches whose prices a model remembers."""
+
+
+@dataclass(frozen=True)
+class Residency:
+    """A kernel's share of the chip, averaged over its run."""
+
+    multiprocessors: float
+    """Multiprocessors with a block of the kernel on them."""
+    threads: float
+    """Resident threads, summed over those multiprocessors."""
+    whole: bool = False
+    """Its blocks take multiprocessors whole, for all their time: another such kernel gets those that are left, or waits."""
+    half: bool = False
+    """A multiprocessor holds two of its blocks and no third: none of them fits beside a block that takes it whole."""
+
+    @property
+    def load(self) -> float:
+        """Resident threads on each multiprocessor that is held; 0 where none is."""
+        return self.threads / self.multiprocessors if self.multiprocessors else 0.0
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """One kernel or copy of a launch, which may have several."""
+
+    alone_ns: float
+    """How long it takes alone."""
+    cost: Cost
+    """Time on the device."""
+    held: Residency | None = None
+    """Share of the chip; by the cost, where unknown."""
+
+
+class Prices(Protocol):
+    """Costs of launches: by a cost model, or measured."""
+
+    def call_ns(self, launch: Launch) -> float:
+        """Return the host's time for launching it, in ns."""
+
+    def tail_ns(self, launch: Launch) -> float:
+        """Return how much of that is left when the launch is on the stream, in ns: a library's call goes on after it."""
+
+    def pieces(self, launch: Launch) -> Sequence[KernelCost]:
+        """Return its kernels, or its copy, in order; at least one."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ Names, lanes, kinds and bases are dictionary-encoded strings, so that DuckDB, pa
 A kernel whose symbol is not known has no value there.
 The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "gpus", "origins", "columns", "digest"}``: the version of
 this layout, the `TraceInfo`, the lists in the order in which the trace had them, the `Origins`, a digest of the columns, and one of all of
-these. ``"blocks"``, ``"collectives"``, ``"peers"``, ``"sites"``, ``"counters"`` and ``"markers"`` are there where the trace has
-some. Files without ``gpus`` are of one GPU. Pages have checksums.
+these. ``"blocks"``, ``"collectives"``, ``"peers"``, ``"sites"``, ``"counters"``, ``"markers"`` and ``"memory"`` are there where the trace
+has some. Files without ``gpus`` are of one GPU. Pages have checksums.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from streamscope.trace.file_checks import MOST_JSON_BYTES, checked_content, file
 from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.launch_sites import LaunchSites
+from streamscope.trace.memory import Allocations
 from streamscope.trace.origins import Origins
 from streamscope.trace.span_files import SPANS_COLUMNS
 from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, Basis, SpanKind, SpanTable
@@ -47,6 +48,7 @@ _RISING_COLUMNS = ("start_ns", "end_ns", "correlation")
 """Hardly any value is there twice: their differences take two thirds of the space, and less time."""
 _BESIDE: Mapping[str, type[Columns]] = {
     "blocks": Blocks, "collectives": Collectives, "peers": PeerCopies, "sites": LaunchSites, "counters": Counters, "markers": Markers,
+    "memory": Allocations,
 }  # fmt: skip
 _MOST_FILE_BYTES = 1 << 28
 _HINT = "give a file that Trace.to_parquet wrote"

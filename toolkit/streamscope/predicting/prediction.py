@@ -52,8 +52,8 @@ class Prediction(Trace):
 
     Attributes
     ----------
-    spans, info, origins, blocks, collectives, peers, sites, counters, markers
-        As of any trace; there are no blocks, and no counters and markers, whose times would be others, too.
+    spans, info, origins, blocks, collectives, peers, sites, counters, markers, memory
+        As of any trace; there are no blocks, and no counters, markers and memory, whose times would be others, too.
     scenario : Scenario
         Its tasks and changes.
 
@@ -408,7 +408,7 @@ def _device(source: DeviceInfo) -> DeviceInfo:
     return DeviceInfo("simulated", f"simulated {source.name.removeprefix('simulated ')}", {**details, "predicted_from": source.kind})
 
 
-_UNCOUNTED = "left out: counters and markers of the trace, whose times would be others, too"
+_UNCOUNTED = "left out: {} of the trace, whose times would be others, too"
 
 
 def _notes(scenario: Scenario) -> tuple[str, ...]:
@@ -420,6 +420,8 @@ def _notes(scenario: Scenario) -> tuple[str, ...]:
     lasted = [counted(kinds[kind], one, many) for kind, one, many in words if kinds[kind]] + ([counted(calls, "call")] if calls else [])
     order = "the order on its streams" if is_foreign(source) else "the dependencies"
     beside = _beside_neighbours(source)
+    untimed = ["counters and markers"] if len(source.counters) or len(source.markers) else []
+    untimed += ["memory"] if len(source.memory) else []
     of, pace = f"{source.info.engine} on {source.info.device.name}", scenario.host.pace
     return (
         f"predicted from a trace of {of}: the trace gives durations of {listed(lasted)}, and {order}; the cost model gives all else",
@@ -428,7 +430,7 @@ def _notes(scenario: Scenario) -> tuple[str, ...]:
         *([_OTHER_PACE.format("slow" if pace < 1 else "quick", pace)] if abs(pace - 1) > 0.05 else []),
         *([beside] if beside else []),
         *([_STRETCHED] if scenario.stretched else [_AS_THEY_ARE] if _from_table(source) and math.isnan(scenario.measured_ns) else []),
-        *([_UNCOUNTED] if len(source.counters) or len(source.markers) else []),
+        *([_UNCOUNTED.format(listed(untimed))] if untimed else []),
         *source.info.notes,
         *(f"{_CHANGED}{change}" for change in scenario.changes),
     )

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arrays import IntArray
-from streamscope.devices.launch_costs import KernelCost, Residency
+from streamscope.devices.cost_model import KernelCost, Residency
 from streamscope.devices.product_times import HOPPER_THREADS
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, GRAPH

@@ -18,7 +18,7 @@ from streamscope.analysis.idle import KERNEL_WAIT_BELOW_NS
 from streamscope.analysis.launches import launch_overhead_ns
 from streamscope.analysis.overlap import run_of
 from streamscope.arrays import IntArray
-from streamscope.devices.launch_costs import KernelCost
+from streamscope.devices.cost_model import KernelCost
 from streamscope.errors import TraceError
 from streamscope.program.collective import Collective
 from streamscope.program.launch import Cost, LaunchKind

@@ -15,6 +15,11 @@ from streamscope.trace.info import DeviceInfo as DeviceInfo
 from streamscope.trace.info import TraceInfo as TraceInfo
 from streamscope.trace.launch_sites import LaunchSites as LaunchSites
 from streamscope.trace.launch_sites import Site as Site
+from streamscope.trace.memory import BEFORE as BEFORE
+from streamscope.trace.memory import HELD as HELD
+from streamscope.trace.memory import Allocation as Allocation
+from streamscope.trace.memory import Allocations as Allocations
+from streamscope.trace.memory import Level as Level
 from streamscope.trace.origins import Origins as Origins
 from streamscope.trace.origins import Trait as Trait
 from streamscope.trace.spans import Basis as Basis

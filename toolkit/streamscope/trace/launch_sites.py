@@ -66,7 +66,7 @@ class LaunchSites(SpanColumns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not _are_sites(self.sites):
+        if not are_sites(self.sites):
             raise TraceError(f"sites must be a tuple of Site, not {shown(self.sites)}")
         if int(self.site.max(initial=-1)) >= len(self.sites):
             raise TraceError(f"site of launch sites must index its {len(self.sites)} sites")
@@ -79,19 +79,35 @@ class LaunchSites(SpanColumns):
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values. ``span`` is stored as differences, which are short. A site is a row of numbers, texts are apart."""
-        texts: dict[str, int] = {}
-        rows = [
-            [*(texts.setdefault(text, len(texts)) for text in (one.function, one.file, one.module)), one.line, int(one.defined)]
-            for one in self.sites
-        ]
-        return {"span": np.diff(self.span, prepend=0).tolist(), "site": self.site.tolist(), "sites": rows, "texts": list(texts)}
+        return {"span": np.diff(self.span, prepend=0).tolist(), "site": self.site.tolist(), **listed_sites(self.sites)}
 
     @classmethod
     def _stored(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
         columns = super()._stored(stored)
-        texts = listed_texts(stored["texts"])
         columns["span"] = np.cumsum(columns["span"], dtype=np.int64)
-        return columns | {"sites": tuple(_site(row, texts) for row in stored["sites"])}
+        return columns | {"sites": stored_sites(stored)}
+
+
+def listed_sites(sites: Sequence[Site]) -> dict[str, Any]:
+    """Return sites as JSON values: rows of numbers, whose texts are apart."""
+    texts: dict[str, int] = {}
+    rows = [
+        [*(texts.setdefault(text, len(texts)) for text in (one.function, one.file, one.module)), one.line, int(one.defined)]
+        for one in sites
+    ]
+    return {"sites": rows, "texts": list(texts)}
+
+
+def stored_sites(stored: Mapping[str, Any]) -> tuple[Site, ...]:
+    """Read the values of `listed_sites`.
+
+    Raises
+    ------
+    LookupError, TypeError, ValueError
+        It is something else.
+    """
+    texts = listed_texts(stored["texts"])
+    return tuple(_site(row, texts) for row in stored["sites"])
 
 
 def _site(row: Sequence[int], texts: Sequence[str]) -> Site:
@@ -101,7 +117,8 @@ def _site(row: Sequence[int], texts: Sequence[str]) -> Site:
     return Site(texts[function], texts[file], line, texts[module], bool(defined))
 
 
-def _are_sites(given: object) -> bool:
+def are_sites(given: object) -> bool:
+    """Tell whether it is a tuple of sites whose fields are what they should be."""
     return isinstance(given, tuple) and all(map(_is_site, given))
 
 

@@ -41,6 +41,7 @@ def trace_of_gpu(trace: Trace, gpu: int) -> Trace:
         peers=trace.peers.at(new_row),
         sites=trace.sites.at(new_row),
         counters=trace.counters.of_gpu(gpu),
+        memory=trace.memory.of_gpu(gpu),
     )
 
 

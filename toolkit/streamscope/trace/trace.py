@@ -22,6 +22,7 @@ from streamscope.trace.file_checks import plain
 from streamscope.trace.format import read_as, writers, written
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.launch_sites import LaunchSites
+from streamscope.trace.memory import Allocations
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, SpanKind, SpanTable
 from streamscope.words import counted
@@ -52,6 +53,8 @@ class Trace(Result):
         Values over time, of `ss.counter` or of another tool.
     markers : Markers
         Named moments, of `ss.marker` or of another tool.
+    memory : Allocations
+        Memory over time: what was held, from when to when, and what took it.
 
     Raises
     ------
@@ -79,6 +82,7 @@ class Trace(Result):
     sites: LaunchSites = field(default_factory=LaunchSites)
     counters: Counters = field(default_factory=Counters)
     markers: Markers = field(default_factory=Markers)
+    memory: Allocations = field(default_factory=Allocations)
 
     def __post_init__(self) -> None:
         for found in (self.collectives, self.peers, self.sites):

@@ -12,8 +12,7 @@ import numpy as np
 from streamscope.arguments import whole_number
 from streamscope.arrays import Array
 from streamscope.device_entry import MOST_GPUS
-from streamscope.devices.cost_model import CostModel
-from streamscope.devices.launch_costs import Prices, Residency
+from streamscope.devices.cost_model import CostModel, Prices, Residency
 from streamscope.devices.link_model import LinkModel
 from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Buffer, Call, Event, Graph, MemoryBlock, Stream

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from streamscope.arrays import Array
-from streamscope.devices.cost_model import CostModel
-from streamscope.devices.launch_costs import Residency
+from streamscope.devices.cost_model import CostModel, Residency
 from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.simulated.core import Action, Appointment, Core, Timeline
 from streamscope.devices.simulated.memory import SimulatedBuffer, outcome
