@@ -243,14 +243,14 @@ def test_the_reference_kernel_is_timed_all_over_a_pass_for_kernels_and_for_copie
     device = SimulatedDevice()
     prepared = prepare_traced(function.trace(*inputs), "async", device)
     prepared.load(inputs)
-    kernels, copies = passes.gated_pass(prepared, steps_of(prepared))
+    kernels, copies = passes.gated_pass(prepared, passes.steps_of(prepared))
     assert len(kernels.launches_ns) == count
     bare_ns = device.model.event_pair_gated_excess_ns + device.working_kernel_ns
     assert kernels.reference_ns == pytest.approx([kernels.reference_ns[0]] * passes.REFERENCES, abs=1)
     assert SHIELD_NS < kernels.reference_ns[0] - bare_ns < SHIELD_NS + 2_000  # a gap between two kernels
     assert copies == passes.Readings({}, [])
     prepared = prepared_workload("pipeline", "async")
-    kernels, copies = passes.gated_pass(prepared, steps_of(prepared))
+    kernels, copies = passes.gated_pass(prepared, passes.steps_of(prepared))
     kinds = [launch.kind for launch in prepared.program.launches()]
     assert len(kernels.launches_ns) == kinds.count(LaunchKind.KERNEL)
     assert len(copies.launches_ns) == len(kinds) - len(kernels.launches_ns) > 0
@@ -282,7 +282,7 @@ def test_each_kernel_that_is_timed_follows_one_of_another_kind_and_a_shield():
     log = prepared.device.log
     log.clear()
     log.enabled = True
-    passes.gated_pass(prepared, steps_of(prepared))
+    passes.gated_pass(prepared, passes.steps_of(prepared))
     names = [record.name for record in log]
     own = {launch.name for launch in prepared.program.launches()} | {"add"}  # The reference is an addition.
     (primer,) = set(names) - own - {"shield"}
