@@ -190,7 +190,7 @@ class LinkModel:
         return self.graph_call_ns + self.graph_tail_ns(gpus, parts) if gpus > 1 else 0.0
 
     def graph_tail_ns(self, gpus: int, parts: int) -> float:
-        """Return how much of that is left when the first GPUs have their nodes."""
+        """Return the part of the launch, its last, in which the first GPUs run already, in ns; measured on 2 and 4 GPUs."""
         return max(0, gpus - 2) * self.graph_gpu_ns + parts * self.graph_part_ns
 
     def with_tables_of(self, other: LinkModel) -> LinkModel:
