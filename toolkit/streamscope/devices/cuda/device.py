@@ -110,7 +110,12 @@ class CudaDevice:
         name = properties["name"].decode()
         if self.gpus == 1:
             return DeviceInfo("cuda", name, details)
-        host = {"gpu_count": self.gpus, "cuda_gpus": [*self.indices], "links": sorted(set(self._links.values())), "collectives": self.collectives.library}
+        host = {
+            "gpu_count": self.gpus,
+            "cuda_gpus": [*self.indices],
+            "links": sorted(set(self._links.values())),
+            "collectives": self.collectives.library,
+        }
         return DeviceInfo("cuda", f"{self.gpus} × {name}", details | host)
 
     @property
