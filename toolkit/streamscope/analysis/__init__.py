@@ -6,6 +6,8 @@ from streamscope.analysis.activity import Activity as Activity
 from streamscope.analysis.activity import Occupation as Occupation
 from streamscope.analysis.activity import activity as activity
 from streamscope.analysis.activity import fullness as fullness
+from streamscope.analysis.call_tree import CallTree as CallTree
+from streamscope.analysis.call_tree import call_tree as call_tree
 from streamscope.analysis.code import CodeRow as CodeRow
 from streamscope.analysis.code import CodeTimes as CodeTimes
 from streamscope.analysis.code import by_code as by_code

@@ -44,7 +44,7 @@ _NEEDED = {
 }
 
 
-class _Key(NamedTuple):
+class Key(NamedTuple):
     """What tells rows apart."""
 
     name: str
@@ -282,6 +282,47 @@ def by_code(trace: Trace, by: By = "line", communication: Iterable[str] = ()) ->
         raise TraceError(f"by_code divides the time of a trace, not of {shown(trace)}", hint='a run has one: runs["graph"].trace')
     if by not in [*get_args(By)]:
         raise TraceError(f"time is divided by line, module or range, not by {shown(by)}", hint='by="line"')
+    costs = costs_of(trace, communication)
+    code, keys = _codes(costs.trace, by, costs.device, costs.call)
+    if keys:
+        code = np.where((code < 0) & (costs.call >= 0), len(keys), code)
+        keys = [*keys, Key(UNKNOWN)]
+    sums = costs.sums(code + 1, len(keys) + 1).T
+    sums[0, 3] += costs.tail_ns
+    total = sums.sum(axis=0).tolist()
+    row = partial(_row, total_ns=total[1])
+    rest, *each = sums.tolist()
+    rows = [row(key, *numbers) for key, numbers in zip(keys, each, strict=True) if any(numbers)]
+    rows.sort(key=lambda one: (-one.gpu_ns, one.name == UNKNOWN, -one.idle_ns, one.file, one.line or 0, one.name))
+    unattributed = row(Key("not attributed"), *rest)
+    return CodeTimes(trace.info, by, tuple(rows), total[1], total[2], total[3], total[0], unattributed, costs.gpu)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What each kernel, copy and set of a GPU costs.
+
+    ``trace``: that of the GPU, which is ``gpu`` where there are several.
+    ``device``, ``call``: rows of the work, and of the calls that launched it, -1 for none.
+    ``columns``: of the work whether it is a kernel, its duration, exposed communication, and the idle time that it ends.
+    ``tail_ns``: idle time after the last work.
+    """
+
+    trace: Trace
+    gpu: int | None
+    device: IntArray
+    call: IntArray
+    columns: tuple[npt.NDArray[Any], ...]
+    tail_ns: int
+
+    def sums(self, code: IntArray, count: int) -> IntArray:
+        """Return the sum of each column, in rows, over the work with each of so many codes."""
+        # Up to 2**53 ns in all, so sums of floats are exact.
+        return np.stack([np.bincount(code, column, count).astype(np.int64) for column in self.columns])
+
+
+def costs_of(trace: Trace, communication: Iterable[str] = ()) -> Costs:
+    """Return the costs of a GPU's work, of the busiest one of several."""
     gpu = None
     if several_gpus(trace.spans):
         trace = busiest(trace)
@@ -289,28 +330,15 @@ def by_code(trace: Trace, by: By = "line", communication: Iterable[str] = ()) ->
     spans = trace.spans
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     call = call_rows(spans, device)
-    code, keys = _codes(trace, by, device, call)
-    if keys:
-        code = np.where((code < 0) & (call >= 0), len(keys), code)
-        keys = [*keys, _Key(UNKNOWN)]
     begin_ns, end_ns = (int(spans.start_ns[0]), int(spans.end_ns.max())) if len(spans) else (0, 0)
     tail_ns = max(0, end_ns - int(spans.end_ns[device].max(initial=begin_ns)))
     exposed_ns = _exposed_ns(spans, device, work_of(trace, communication))
     idle_ns = _idle_before_ns(spans, device, call, begin_ns)
     columns = (spans.kind[device] == SpanKind.KERNEL, spans.duration_ns[device], exposed_ns, idle_ns)
-    # Up to 2**53 ns in all, so sums of floats are exact.
-    sums = np.stack([np.bincount(code + 1, column, len(keys) + 1).astype(np.int64) for column in columns], axis=1)
-    sums[0, 3] += tail_ns
-    total = sums.sum(axis=0).tolist()
-    row = partial(_row, total_ns=total[1])
-    rest, *each = sums.tolist()
-    rows = [row(key, *numbers) for key, numbers in zip(keys, each, strict=True) if any(numbers)]
-    rows.sort(key=lambda one: (-one.gpu_ns, one.name == UNKNOWN, -one.idle_ns, one.file, one.line or 0, one.name))
-    unattributed = row(_Key("not attributed"), *rest)
-    return CodeTimes(trace.info, by, tuple(rows), total[1], total[2], total[3], total[0], unattributed, gpu)
+    return Costs(trace, gpu, device, call, columns, tail_ns)
 
 
-def _row(key: _Key, kernels: int, gpu_ns: int, exposed_ns: int, idle_ns: int, *, total_ns: int) -> CodeRow:
+def _row(key: Key, kernels: int, gpu_ns: int, exposed_ns: int, idle_ns: int, *, total_ns: int) -> CodeRow:
     share = gpu_ns / total_ns if total_ns else 0.0
     return CodeRow(key.name, key.file, key.line or None, kernels, gpu_ns, exposed_ns, idle_ns, share, key.defined)
 
@@ -320,14 +348,14 @@ def _summed(name: str, rows: Sequence[CodeRow]) -> CodeRow:
     return CodeRow(name, "", None, **{each: sum(getattr(row, each) for row in rows) for each in names})
 
 
-def _codes(trace: Trace, by: str, device: IntArray, call: IntArray) -> tuple[IntArray, list[_Key]]:
+def _codes(trace: Trace, by: str, device: IntArray, call: IntArray) -> tuple[IntArray, list[Key]]:
     """Return an index into the keys for each row of the device, -1 where it is not known, and the keys."""
-    numbers: dict[_Key, int] = {}
+    numbers: dict[Key, int] = {}
     spans, sites = trace.spans, trace.sites
     found = np.full(len(spans) + 1, -1, np.int64)  # The last is of no call.
     if by == "range":
-        ranges = _around(spans, call)
-        of_name = {name: numbers.setdefault(_Key(spans.names[name]), len(numbers)) for name in np.unique(spans.name[ranges[ranges >= 0]])}
+        ranges = ranges_around(spans, call)
+        of_name = {name: numbers.setdefault(Key(spans.names[name]), len(numbers)) for name in np.unique(spans.name[ranges[ranges >= 0]])}
         found[device] = [of_name[name] if row >= 0 else -1 for row, name in zip(ranges.tolist(), spans.name[ranges].tolist(), strict=True)]
     else:
         of_site = np.array([_number(_of_site(site, by), numbers) for site in sites.sites], np.int64)
@@ -338,41 +366,41 @@ def _codes(trace: Trace, by: str, device: IntArray, call: IntArray) -> tuple[Int
     return np.where(own >= 0, own, found[device]), list(numbers)
 
 
-def _number(key: _Key | None, numbers: dict[_Key, int]) -> int:
+def _number(key: Key | None, numbers: dict[Key, int]) -> int:
     return -1 if key is None else numbers.setdefault(key, len(numbers))
 
 
-def _of_site(site: Site, by: str) -> _Key | None:
+def _of_site(site: Site, by: str) -> Key | None:
     if by == "module":
-        return _Key(site.module) if site.module else None
-    return _Key(site.function or site.file, site.file, site.line, site.defined) if site.function or site.file else None
+        return Key(site.module) if site.module else None
+    return Key(site.function or site.file, site.file, site.line, site.defined) if site.function or site.file else None
 
 
-def _of_operations(trace: Trace, by: str) -> Iterator[_Key | None]:
+def _of_operations(trace: Trace, by: str) -> Iterator[Key | None]:
     """Yield the key of each operation of a program or a capture, by its id; None where it is not known."""
     words = trace.origins.words()
     captured = any("operator" in each for each in words)
     for each in words:
         label = each.get("label", "")
         if by == "line":
-            yield _of_line(each.get("line", ""))
+            yield line_key(each.get("line", ""))
         elif by == "module":
             name = each.get("module", label if captured else "")
-            yield _Key(name) if name else None
+            yield Key(name) if name else None
         else:
             name = each.get("operator", "") if captured else label
-            yield _Key(name) if name else None
+            yield Key(name) if name else None
 
 
-def _of_line(text: str) -> _Key | None:
+def line_key(text: str) -> Key | None:
     """Read ``model.py:12: h = x @ w``."""
     found = _LINE.fullmatch(text)
     if found is None:
-        return _Key(text) if text else None
-    return _Key(found["text"] or f"{found['file']}:{found['line']}", found["file"], int(found["line"]))
+        return Key(text) if text else None
+    return Key(found["text"] or f"{found['file']}:{found['line']}", found["file"], int(found["line"]))
 
 
-def _around(spans: SpanTable, call: IntArray) -> IntArray:
+def ranges_around(spans: SpanTable, call: IntArray) -> IntArray:
     """Return the innermost range around each launch call, on its thread; -1 where there is none, or no call."""
     found = np.full(len(call), -1, np.int64)
     ranges = np.flatnonzero(spans.kind == SpanKind.RANGE)

@@ -64,3 +64,47 @@ def innermost_on(thread: IntArray, start_ns: IntArray, end_ns: IntArray, asked: 
         inner = innermost(start_ns[rows], end_ns[rows], at_ns[where])
         found[where] = np.where(inner >= 0, rows[inner], -1)
     return found
+
+
+def enclosing(start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return for each interval the innermost one around it, int64; -1 where there is none.
+
+    Intervals nest, as ranges and frames of one thread do. Of those that are alike, the first is the outer one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamscope.trace.nesting import enclosing
+    >>> enclosing(np.array([0, 10, 12, 40]), np.array([100, 20, 15, 50])).tolist()
+    [-1, 0, 1, 0]
+    """
+    found = np.full(len(start_ns), -1, np.int64)
+    order = np.lexsort((-end_ns, start_ns))
+    around, answers = list[tuple[int, int]](), list[int]()
+    for row, start, end in zip(order.tolist(), start_ns[order].tolist(), end_ns[order].tolist(), strict=True):
+        while around and around[-1][0] <= start:
+            around.pop()
+        answers.append(around[-1][1] if around else -1)
+        around.append((end, row))
+    found[order] = answers
+    return found
+
+
+def with_outer(rows: IntArray, around: IntArray) -> IntArray:
+    """Return some rows and all rows around them, in order; ``around`` is the row around each, -1 for none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamscope.trace.nesting import with_outer
+    >>> with_outer(np.array([2]), np.array([-1, 0, 1, 0])).tolist()
+    [0, 1, 2]
+    """
+    needed = np.zeros(len(around), bool)
+    rows = rows[rows >= 0]
+    while len(rows):
+        needed[rows] = True
+        outer = np.unique(around[rows])
+        rows = outer[outer >= 0]
+        rows = rows[~needed[rows]]
+    return np.flatnonzero(needed)
