@@ -142,7 +142,7 @@ def call_tree(trace: Trace, by: TreeBy = "code", communication: Iterable[str] = 
     >>> tree.frames[0].name, int(tree.costs[0, 0])
     ('GPU', 35)
     >>> tree.frames[1].file, tree.frames[1].line, int(tree.costs[0, 1])
-    ('programs.py', 67, 1)
+    ('programs.py', 68, 32)
     """
     if not isinstance(trace, Trace):
         raise TraceError(f"call_tree divides the time of a trace, not of {shown(trace)}", hint='a run has one: runs["graph"].trace')
