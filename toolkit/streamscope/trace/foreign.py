@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat, takewhile
 from typing import Any
@@ -20,6 +20,7 @@ from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.instances import CollectiveFacts, PeerFacts, collectives_of
 from streamscope.trace.joins import CALL_KINDS, call_rows, distinct, looked_up
 from streamscope.trace.launch_sites import LaunchSites, Site
+from streamscope.trace.memory import Allocations
 from streamscope.trace.origins import Origins
 from streamscope.trace.plausibility import possible
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MOST_FOREIGN_SPANS, MOST_GPU, Basis, SpanKind, SpanTable
@@ -92,6 +93,7 @@ def foreign_trace(
     profiler: Sequence[npt.NDArray[np.int64]] = (),
     symbols: bool = True,
     noted: Noted | None = None,
+    memory: Callable[[int, list[str]], Allocations] | None = None,
     **info: Any,
 ) -> Trace:
     """Return the trace of activities, of all GPUs or of one.
@@ -108,6 +110,7 @@ def foreign_trace(
     ``profiler``: start and end of the profiler's own work on the host.
     ``symbols``: whether kernels have the names of functions, from which readable ones are made.
     ``noted``: counters and markers, on the clock of the activities.
+    ``memory``: a function that returns the allocations on a clock with a zero, and notes what is missing, as `allocations_of` does.
     """
     said = list(notes)
     found = possible(activities, said)
@@ -157,11 +160,12 @@ def foreign_trace(
         copies = []
     sites = _launch_sites(found, table, said)
     counters, markers = noted.tables(zero_ns, said) if noted else (Counters(), Markers())
+    held = Allocations() if memory is None else memory(zero_ns, said)
     if gpu is not None:
-        counters = counters.of_gpu(gpu)
+        counters, held = counters.of_gpu(gpu), held.of_gpu(gpu)
     about = TraceInfo(engine, program, device, recorder, notes=tuple(said), **info)
     beside: dict[str, Any] = {"collectives": collectives, "peers": PeerCopies.of(copies), "sites": sites}
-    return Trace(table, about, _origins(found, waits), counters=counters, markers=markers, **beside)
+    return Trace(table, about, _origins(found, waits), counters=counters, markers=markers, memory=held, **beside)
 
 
 def _order(start_ns: IntArray, end_ns: IntArray) -> IntArray:

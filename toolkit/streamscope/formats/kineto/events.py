@@ -79,6 +79,12 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     """Of a copy between GPUs, which has no ``context``."""
     sequence_number: Any = msgspec.field(default=None, name="Sequence number")
     forward_thread: Any = msgspec.field(default=None, name="Fwd thread id")
+    memory_bytes: Any = msgspec.field(default=None, name="Bytes")
+    address: Any = msgspec.field(default=None, name="Addr")
+    memory_device: Any = msgspec.field(default=None, name="Device Id")
+    memory_device_type: Any = msgspec.field(default=None, name="Device Type")
+    total_allocated: Any = msgspec.field(default=None, name="Total Allocated")
+    total_reserved: Any = msgspec.field(default=None, name="Total Reserved")
 
 
 Time = TypeVar("Time", float, Decimal)

@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, BinaryIO, Literal
 
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from streamscope.errors import TraceError, printable
 from streamscope.formats.kineto.counters import CountersAndMarkers
 from streamscope.formats.kineto.events import AnyEvent, Beside, EventsReader
+from streamscope.formats.kineto.memory import MemoryMarks, is_mark
 from streamscope.formats.kineto.ranks import by_process, of_one_process
 from streamscope.formats.kineto.stacks import MOST_FRAMES, Frames, Operators, Stacks, ThreadTimes
 from streamscope.formats.kineto.values import fact_of, products, times_ns, whole_numbers
@@ -41,6 +43,7 @@ from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.instances import CollectiveFacts, PeerFacts
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.launch_sites import Site
+from streamscope.trace.memory_events import allocations_of
 from streamscope.trace.plausibility import recorded
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
 from streamscope.trace.symbols import call_kinds
@@ -153,6 +156,7 @@ class _Collected:
         """Kernels, copies and sets without a time."""
         self._categories = Counter[str]()
         self._noted = CountersAndMarkers()
+        self._memory = MemoryMarks()
         self._empty = True
 
     def add(self, events: Iterable[AnyEvent]) -> None:
@@ -164,7 +168,7 @@ class _Collected:
             elif event.ph not in _QUIET_PHASES:
                 by_phase[event.ph].append(event)
         for phase, its_events in by_phase.items():
-            for event in self._noted.add(phase, its_events):
+            for event in self._add_memory(self._noted.add(phase, its_events)):
                 self._lost[_unread(event)] += 1
         # Events without a word about them: nothing is lost with those.
         self._lost.pop("", None)
@@ -178,10 +182,12 @@ class _Collected:
         self._parts[-1].names, self._parts[-1].facts = tuple(self._names), self._facts
         notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
         if frames := self._categories["python_function"]:
-            notes.append(f"of {counted(frames, 'frame')} of Python, only the line and the module of each launch call are kept")
+            which = "launch call and allocation" if self._memory else "launch call"
+            notes.append(f"of {counted(frames, 'frame')} of Python, only the line and the module of each {which} are kept")
         if self._stacks.left_out:
             notes.append(f"left out: {counted(self._stacks.left_out, 'frame')} of Python, since {MOST_FRAMES:,} are kept")
         found = recorded(self._joined(), notes, _unknown_ns(beside))
+        of_processes = found
         gpu_of = _gpu_of_processes(found, tuple(self._pids)) if self._noted else {}
         # In a file of ours, a correlation is that of one call, which may have launched work on several GPUs.
         told = of_one_process(found) if ours else by_process(found, tuple(self._pids))
@@ -197,12 +203,13 @@ class _Collected:
             name_waits(found, waited["correlation"], waited["stream"], gpu)
             waits = self._event_waits(found)
         noted = self._noted.noted({} if told.several else gpu_of, ours=ours)
+        memory = self._memory.events(of_processes, self._stacks, notes, several=told.several)
         hip = any(name.startswith("hip") for name in self._names)
         base_ns = beside.baseTimeNanoseconds
         device = host_info({one: _device(beside.deviceProperties, one, told.devices.get(one, one), hip=hip) for one in gpus})
         return foreign_trace(
             found, engine="kineto", program=program, device=device, recorder="kineto", gpu=gpu,
-            notes=notes, waits=waits, noted=noted,
+            notes=notes, waits=waits, noted=noted, memory=partial(allocations_of, memory),
             profiler=tuple(np.concatenate(self._profiler, axis=1)),
             versions=_versions(beside), created=created_at(int(found.start_ns.min()) + (base_ns if type(base_ns) is int else 0)),
             ledger={"lost_records": float(lost)} if lost else {}, **({} if told.several else _job(beside.distributedInfo)),
@@ -273,6 +280,15 @@ class _Collected:
             # Streams of two contexts may have one number.
             columns["place"] = self._streams.places(columns["place"], _contexts([event.args for event in timed]))
         self._parts.append(Activities(**columns))
+
+    def _add_memory(self, events: Sequence[Any]) -> Sequence[Any]:
+        """Keep the marks of memory among some events, and return the others."""
+        marks = [event for event in events if is_mark(event)]
+        if not marks:
+            return events
+        self._count(len(marks))
+        self._memory.add(marks, _codes([event.pid for event in marks], self._pids), _numbers([event.tid for event in marks], self._places))
+        return [event for event in events if not is_mark(event)]
 
     def _add_frames(self, events: list[Any]) -> None:
         """Keep frames of the user's code and of modules."""
@@ -395,7 +411,7 @@ def _unread(event: AnyEvent) -> str:
     """Describe an event that is not a span; empty where nothing is lost with it."""
     if event.ph in ("B", "b"):
         return _BEGUN
-    if event.name.startswith("["):  # "[memory]", "[OutOfMemory]"
+    if event.name.startswith("["):  # "[OutOfMemory]"; "[memory]" without a time or an address
         return f"called {printable(event.name)[:50]!r}"
     if event.ph in ("i", "I", "R"):
         return _of_category(event.cat) if event.cat else ""  # Marks of the profiler itself, such as "Record Window End".
