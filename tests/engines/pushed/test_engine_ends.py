@@ -92,6 +92,15 @@ def test_closing_while_another_thread_pushes(name, device):
         assert count == len(ran) >= len(accepted)
 
 
+def test_an_engine_that_is_closed_while_a_push_looks_at_its_variables_says_so(device, monkeypatch):
+    engine = Engine("sync", device=device)
+    x = engine.variable(np.zeros(4))
+    check = engine._pusher._check_alive
+    monkeypatch.setattr(engine._pusher, "_check_alive", lambda states: (check(states), engine.close()))
+    with pytest.raises(EngineError, match="closed"):
+        engine.push(ss.ops.negative, reads=(x,), writes=(x,))
+
+
 def test_what_another_thread_has_in_a_bulk_is_refused(device):
     engine = Engine("async", device=device)
     x = engine.variable(np.ones(4))

@@ -200,6 +200,7 @@ class Pusher:
         state: VariableState = variable._state  # noqa: SLF001 — the handle hides it from users, not from the engine
         self._check_alive((state,))
         if self._lifetimes.live.get(state.id) is not state:
+            self.check_open()  # Another thread may have closed the engine since the call began.
             raise ProgramError(f"{state.name!r} belongs to another engine", hint="use the engine that made it")
         return state
 
