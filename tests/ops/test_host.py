@@ -32,6 +32,21 @@ def test_a_function_without_arguments(evaluate):
         evaluate(lambda x: ss.host_function(lambda: X)(), X)
 
 
+def test_a_function_that_returns_nothing_has_no_results(evaluate):
+    seen = []
+
+    @ss.host_function(results=[])
+    def noted(x):
+        seen.append(float(x.sum()))
+
+    def step(x):
+        noted(ss.ops.to_host(x))
+        return x + 1
+
+    assert evaluate(step, np.ones(4)).tolist() == [2.0] * 4
+    assert set(seen) == {4.0}
+
+
 def test_arguments_that_the_function_does_not_take(evaluate):
     @ss.host_function
     def twice(values):

@@ -111,7 +111,7 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
         ``function(*arrays) -> array or tuple of arrays``; it must not change its arguments. Keywords that you give when you apply it,
         numbers or options, is passed on.
     results : sequence of (shape, dtype), optional
-        Its results. By default one array like the first argument.
+        Its results. By default one array like the first argument. A function that returns nothing has none: ``results=[]``.
     duration_us : float
         How long it takes on the simulated device, in µs.
 

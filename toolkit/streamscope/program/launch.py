@@ -267,7 +267,8 @@ def call_host_function(call: HostCall, reads: Sequence[Array]) -> list[Array]:
     """
     arguments = [array.copy() if variable in call.writes else read_only(array) for variable, array in zip(call.reads, reads, strict=True)]
     try:
-        return as_arrays(call.function(*arguments), f"host function {call}")
+        result = call.function(*arguments)
+        return [] if result is None and not call.writes else as_arrays(result, f"host function {call}")
     except Exception as error:
         error.add_note(f"in host function {call}")
         raise
