@@ -1,10 +1,10 @@
 #!/bin/sh
-# Run the tests that depend most on Python's version (scopes, tracebacks, tracing) under the other versions that we support:
+# Run the tests that depend most on Python's version (scopes, tracebacks, tracing, lines) under the other versions that we support:
 # test_versions.sh TOOLS FOLDER. An interpreter is looked for on the PATH and where pyenv puts it; a version without one is skipped, and named.
 set -eu
 tools=$1
 folders=$2
-tests="tests/program tests/widgets/test_cell_program.py"
+tests="tests/program tests/widgets/test_cell_program.py tests/recording/test_launch_lines.py"
 ours=$("$tools/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
 for version in 3.11 3.12 3.13 3.14; do

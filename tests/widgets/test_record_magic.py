@@ -23,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("bundle")
 class Recorded:
     """What `ss.record` returns, without a GPU: a trace with one kernel for each time that the block was entered."""
 
-    def __init__(self, name, gpu=None):
-        self.name, self.gpu, self.begun, self.ended = name, gpu, 0, False
+    def __init__(self, name, gpu, last, stacks):
+        self.name, self.gpu, self.last, self.stacks, self.begun, self.ended = name, gpu, last, stacks, 0, False
 
     def __enter__(self):
         self.begun += 1
@@ -52,11 +52,11 @@ def shell(tmp_path):
 def recordings(monkeypatch):
     made = []
 
-    def fake(name, *, gpu=None):
-        made.append(Recorded(name, gpu))
+    def fake(name, *, gpu=None, last=None, stacks=False):
+        made.append(Recorded(name, gpu, last, stacks))
         return made[-1]
 
-    assert list(inspect.signature(record).parameters) == ["name", "gpu", "path", "last"]  # what stands in for it is called alike
+    assert list(inspect.signature(record).parameters) == ["name", "gpu", "path", "last", "stacks"]  # what stands in for it is called alike
     monkeypatch.setattr(cell_recording, "record", fake)
     return made
 
@@ -72,7 +72,7 @@ def test_a_cell_is_recorded_shown_and_kept_and_runs_as_any_cell(shell, recording
     result.raise_error()
     assert (result.result, shell.user_ns["twice"]) == (42, 40)
     (made,) = recordings
-    assert (made.name, made.gpu, made.begun) == ("step", 1, 1)
+    assert (made.name, made.gpu, made.last, made.stacks, made.begun) == ("step", 1, None, False, 1)
     assert shell.user_ns["step"].info.program == "step"
     summary, live = (output.data for output in captured.outputs[:2])
     assert "step · recorded · a GPU" in summary["text/html"]
@@ -159,3 +159,18 @@ def test_where_nothing_can_be_recorded_the_cell_does_not_run_and_the_way_out_is_
     assert result.error_in_exec.hint
     assert {"ran", "step"}.isdisjoint(shell.user_ns)
     assert captured.outputs == []
+
+
+def test_last_seconds_and_lines(shell, recordings):
+    result, _ = run(shell, "%%streamscope record --last 2.5 --stacks\npass")
+    result.raise_error()
+    (made,) = recordings
+    assert (made.last, made.stacks) == (2.5, True)
+
+
+@pytest.mark.parametrize(("line", "error", "said"), [("--last soon", UsageError, "soon"), ("--last 0", RecordingError, "last=0.0 must be")])
+def test_seconds_that_are_none_are_refused(shell, line, error, said):
+    result, _ = run(shell, f"%%streamscope record {line}\nran = True")
+    with pytest.raises(error, match=said):
+        result.raise_error()
+    assert "ran" not in shell.user_ns

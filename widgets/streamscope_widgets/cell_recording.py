@@ -36,7 +36,11 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Any:
     if cell is None:
         raise UsageError("streamscope record needs a cell: write %%streamscope record on its first line, and code below it")
     code, last = _compiled(shell, f"record {line}", cell)
-    recording = record(chosen.name or UNNAMED, gpu=chosen.gpu)
+    try:
+        recording = record(chosen.name or UNNAMED, gpu=chosen.gpu, last=chosen.last, stacks=chosen.stacks)
+    except StreamscopeError as error:
+        error.hint = hint_on_a_line(error.hint)
+        raise
     try:
         with recording, users_lines_shown():
             exec(code, shell.user_ns)  # noqa: S102 — it is the user's own cell

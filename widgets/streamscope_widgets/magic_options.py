@@ -24,7 +24,7 @@ DESCRIPTION = (
 )
 RECORD = "record"
 RECORDS = "Run this cell and record what it does with CUDA, whichever library it uses: kernels, copies, calls, named ranges."
-RECORD_FLAGS = ("--name", "--gpu", "--timeline", "--no-timeline", "--help")
+RECORD_FLAGS = ("--name", "--gpu", "--last", "--stacks", "--timeline", "--no-timeline", "--help")
 MOST_GPUS = 1023
 
 USAGE_OF_ASSERT = """usage: %streamscope_assert [--runs NAME] CONDITION [and CONDITION ...]
@@ -53,6 +53,10 @@ def record_parser() -> argparse.ArgumentParser:
     made.add_argument("--name", "-o", metavar="NAME", type=_identifier, help="What the trace is called, and the variable that keeps it.")
     made.add_argument(
         "--gpu", metavar="NUMBER", type=partial(_whole, least=0, most=MOST_GPUS), help="Whose work is kept; by default that of all GPUs."
+    )
+    made.add_argument("--last", metavar="SECONDS", type=float, help="Keep only so many seconds before the cell ends.")
+    made.add_argument(
+        "--stacks", action="store_true", help="Also record which line of yours made each launch call. It needs Python 3.12 or later."
     )
     _add_common(made, "Show the live timeline below the summary.")
     return made
@@ -89,7 +93,7 @@ def completions(event: SimpleNamespace) -> list[str]:
     typed = "" if event.text_until_cursor[-1:].isspace() else words.pop() if words else ""
     before = words[-1] if words else ""
     if words[:1] == [RECORD]:
-        return [] if before in ("--name", "-o", "--gpu") else list(RECORD_FLAGS)
+        return [] if before in ("--name", "-o", "--gpu", "--last") else list(RECORD_FLAGS)
     flag, sign, _ = typed.partition("=")
     wanted = flag if sign else before
     return _values(wanted, words) if wanted in VALUED else [*FLAGS, *([] if words else [RECORD])]

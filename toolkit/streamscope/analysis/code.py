@@ -38,8 +38,8 @@ MOST_ROWS = 20
 _LONGEST_NAME = 60
 _LINE = re.compile(r"(?P<file>.+?):(?P<line>\d{1,9})(?:: (?P<text>.*))?", re.DOTALL)
 _NEEDED = {
-    "line": "PyTorch's profiler writes lines with with_stack=True, and programs and captures of Streamscope know theirs",
-    "module": "PyTorch's profiler writes modules with with_stack=True, and captures of PyTorch code know theirs",
+    "line": "ss.record(stacks=True) and PyTorch's profiler with with_stack=True tell lines; programs and captures know theirs",
+    "module": "ss.record(stacks=True) and PyTorch's profiler with with_stack=True tell modules; captures of PyTorch code know theirs",
     "range": "torch.profiler.record_function and NVTX make ranges, and ss.label does in programs",
 }
 
@@ -251,8 +251,8 @@ def by_code(trace: Trace, by: By = "line", communication: Iterable[str] = ()) ->
     Unit: ns. With the unattributed rest, rows add up to the GPU's sum of durations, exposed communication and idle time. Of several
     GPUs, it is the busiest; ``trace.of_gpu(n)`` gives another.
 
-    The line is the user's own, of a program or a capture; or of the innermost frame of the thread at the time of the launch call, as
-    PyTorch's profiler writes it: then the line is where the function is defined. The module is the innermost one. The range is the
+    The line is the user's own, of a program, a capture, or `record` with ``stacks=True``; or of the innermost frame of the thread at the
+    time of the launch call, as PyTorch's profiler writes it: then the line is where the function is defined. The module is the innermost one. The range is the
     label of the operation, or the innermost range around the launch call on its thread, operators of PyTorch among them; of captured code
     the operator. Backward kernels belong to the line and module of their forward operator.
 

@@ -77,11 +77,11 @@ def user_frame(skipped: Callable[[str], bool] = is_ours) -> FrameType:
 
 
 def _where(path: str, number: int) -> str:
-    name = _cell_name(path) or os.path.basename(path)  # noqa: PTH119 — each operation asks, and a Path takes ten times as long
+    name = cell_name(path) or os.path.basename(path)  # noqa: PTH119 — each operation asks, and a Path takes ten times as long
     return f"{name}:{number}"
 
 
-def _cell_name(path: str) -> str | None:
+def cell_name(path: str) -> str | None:
     """Return IPython's name of the cell whose code it keeps under a path; None for a file."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None

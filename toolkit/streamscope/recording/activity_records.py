@@ -51,7 +51,7 @@ def _columns(*names: str) -> Rows:
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "calls": {
         "start_ns": "start", "end_ns": "end", "thread": "thread_id", "correlation": "correlation_id", "name": "cbid",
-        "status": "return_value",
+        "status": "return_value", "site": "none of CUPTI's",
     },
     "work": {
         "start_ns": "start", "end_ns": "end", "gpu": "device_id", "context": "context_id", "stream": "stream_id",
@@ -77,7 +77,8 @@ class ActivityRecords:
     """CUPTI's records: arrays of int64 with `_COLUMNS`, in the order of its buffers; times in ns on CUPTI's clock.
 
     Every row has a ``code``: of calls, 1 for the runtime and 0 for the driver; of work, a `SpanKind`. A call's ``name`` is the number of
-    the function, and its ``status`` its return value; other names, and domains of markers, are addresses of ``texts``. ``graph_node`` is 0
+    the function, its ``status`` its return value, and its ``site`` that of `LaunchLines.sites`, 0 where unknown; other names, and domains
+    of markers, are addresses of ``texts``. ``graph_node`` is 0
     outside graphs; ``from_gpu`` and ``to_gpu`` are 0 where a copy stays on one GPU; ``event`` is the id of one record of an event. Markers
     are ends of NVTX ranges, and attributes say more of one of the same id; ``payloads`` has the bytes of those that came with a structure.
     Overheads are the time that CUPTI and the driver themselves took.

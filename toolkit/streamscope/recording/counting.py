@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.arguments import shown
+from streamscope.arrays import IntArray
 from streamscope.errors import RecordingError
 from streamscope.trace.counters import LONGEST_COUNTER, Noted, Series
 from streamscope.trace.trace import Trace
@@ -95,7 +96,7 @@ class HostTimes:
     def __init__(self, profiler_ns: Callable[[], int], last_ns: int | None = None) -> None:
         self._profiler_ns = profiler_ns
         self._heard = Heard(time.perf_counter_ns, last_ns)
-        self._began = self._tie()
+        self._began = self._ended = self._tie()
         listen(self._heard)
 
     def stop(self) -> None:
@@ -105,9 +106,15 @@ class HostTimes:
     def end(self) -> Heard:
         """Hear no more, and return what was said, at times on the profiler's clock."""
         self.stop()
-        (here, there), (here_end, there_end) = self._began, self._tie()
+        self._ended = self._tie()
+        return self._heard.at(lambda at: int(self.moved(np.array([at]))[0]))
+
+    def moved(self, at_ns: IntArray) -> IntArray:
+        """Return times of the host's clock on the profiler's, after `end`."""
+        (here, there), (here_end, there_end) = self._began, self._ended
         rate = (there_end - there) / max(1, here_end - here)
-        return self._heard.at(lambda at: there + round((at - here) * rate))
+        found: IntArray = there + np.rint((at_ns - here) * rate).astype(np.int64)
+        return found
 
     def _tie(self) -> tuple[int, int]:
         """Return one moment on both clocks, from the tightest of some samples."""

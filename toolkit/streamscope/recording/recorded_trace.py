@@ -11,6 +11,7 @@ import numpy as np
 from streamscope.arrays import Array, BoolArray
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.recording.activity_records import ActivityRecords, Rows, marker_ranges
+from streamscope.recording.launch_lines import LaunchLines
 from streamscope.recording.nccl_ranges import NcclLaunch, NcclRange, nccl_facts, ranges_of_nccl
 from streamscope.recording.ranks import ALONE, Rank
 from streamscope.trace.activities import Activities, Names, Streams, joined, name_waits, with_peers
@@ -61,29 +62,34 @@ def recorded_trace(
     notes: Sequence[str] = (),
     rank: Rank = ALONE,
     noted: Noted | None = None,
+    lines: LaunchLines | None = None,
 ) -> Trace:
     """Return CUPTI's records of a block as a trace, whose zero is the start of the block.
 
     ``device`` names the GPUs whose work is kept. ``call_name`` returns a CUDA function's name by its number, of the
-    runtime (1) or driver (0). ``noted``: counters and markers, on CUPTI's clock.
+    runtime (1) or driver (0). ``noted``: counters and markers, on CUPTI's clock. ``lines``: those whose numbers
+    the calls have.
     """
     names, streams = Names(), Streams("context")
-    work, waits, events = (_placed(rows, streams) for rows in (records.work, records.waits, records.events))
-    records = replace(records, work=work, waits=waits, events=events)
-    calls, captured = _calls(block.began(records.calls), records.work, names, call_name)
+    placed = {table: _placed(getattr(records, table), streams) for table in ("work", "waits", "events")}
+    records = replace(records, **placed)
+    called = block.began(records.calls)
+    calls, captured = _calls(called, records.work, names, call_name)
     own = block.began(records.overheads)
     compiling = np.isin(own["what"], list(_COMPILING))
     ranges, open_ranges = marker_ranges(records.markers)
-    kernels = _work(records.work, names, records.texts)
+    work = _work(records.work, names, records.texts)
+    work = _with_collectives(work, calls, ranges_of_nccl(ranges, records.texts, records.payloads), names.all())
+    calls.fact = np.where(called["site"] > 0, called["site"] - 1 + len(work.facts), -1)
     parts = [
         calls,
-        _with_collectives(kernels, calls, ranges_of_nccl(ranges, records.texts, records.payloads), names.all()),
+        work,
         _replays(records.work, calls.correlation[calls.kind == SpanKind.GRAPH_LAUNCH], names),
         _ranges(block.began(ranges), names, records.texts),
         _compiling(own[compiling], names),
     ]
     said = [*notes, *_notes(records.dropped, captured, open_ranges)]
-    found = timed(replace(joined(parts), names=names.all()), said)
+    found = timed(replace(joined(parts), names=names.all(), facts=[*work.facts, *(lines.sites if lines else ())]), said)
     found.places = streams.texts_of(found)
     on_stream = records.waits[records.waits["what"] == _STREAM_SYNCHRONIZED]
     name_waits(found, on_stream["correlation"], on_stream["stream"], block.gpu)
@@ -103,6 +109,7 @@ def recorded_trace(
             "recorded_ns": block.end_ns - block.start_ns,
             "cupti_itself_ns": _length_ns(own[~compiling]),
             **({} if block.whole_ns is None else {"whole_from_ns": block.whole_ns - block.start_ns}),
+            **({"lines_ns": round(lines.cost_ns)} if lines else {}),
             **({"lost_records": float(records.dropped)} if records.dropped else {}),
         },
         **asdict(rank),
