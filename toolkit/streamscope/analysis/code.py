@@ -252,9 +252,9 @@ def by_code(trace: Trace, by: By = "line", communication: Iterable[str] = ()) ->
     GPUs, it is the busiest; ``trace.of_gpu(n)`` gives another.
 
     The line is the user's own, of a program, a capture, or `record` with ``stacks=True``; or of the innermost frame of the thread at the
-    time of the launch call, as PyTorch's profiler writes it: then the line is where the function is defined. The module is the innermost one. The range is the
-    label of the operation, or the innermost range around the launch call on its thread, operators of PyTorch among them; of captured code
-    the operator. Backward kernels belong to the line and module of their forward operator.
+    time of the launch call, as PyTorch's profiler writes it: then the line is where the function is defined. The module is the innermost
+    one. The range is the label of the operation, or the innermost range around the launch call on its thread, operators of PyTorch among
+    them; of captured code the operator. Backward kernels belong to the line and module of their forward operator.
 
     Parameters
     ----------
