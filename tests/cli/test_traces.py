@@ -22,7 +22,7 @@ from streamscope.analysis.metrics import PROFILED
 from streamscope.cli.main import main
 from streamscope.formats.read import LARGE_FILE_BYTES
 from streamscope.results import screen
-from streamscope.trace import DeviceInfo, LaunchSites, Site, SpanBuilder, SpanKind, Trace, TraceInfo
+from streamscope.trace import Allocation, Allocations, DeviceInfo, LaunchSites, Site, SpanBuilder, SpanKind, Trace, TraceInfo
 
 KEYS = [
     "gpu", "span_us", "gpu_busy_us", "communication_us", "exposed_us", "hidden_us", "mean_exposed_us", "mean_hidden_us",
@@ -55,7 +55,7 @@ def test_the_metrics_as_json(trace, path, capsys):
     assert main(["read", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [key for key in found if key in KEYS] == KEYS, "others are metrics of installed packages"
-    assert found == summary(trace).to_dict()
+    assert found == summary(trace).to_dict() | {"memory": None}
     assert set(found["idle_us"]) == {"total", "host_wait", "launch", "kernel_wait", "other"}
     assert set(found["launch_latency_us"]) == {"median", "p95"}
     assert [stream["name"] for stream in found["streams"]] == ["stream 7", "stream 20"]
@@ -136,9 +136,38 @@ def test_time_by_anything_else_is_refused(path, capsys):
     check_refused(capsys, "'file' is not one of module, line, range", "streamscope read --help")
 
 
+@pytest.fixture
+def with_memory(trace, tmp_path):
+    rows = [
+        Allocation(3 << 20, kind="before the recording"),
+        Allocation(1 << 20, 5_000, 9_000, site=Site("forward", "model.py", 12), name="mm"),
+    ]
+    return Trace(trace.spans, trace.info, memory=Allocations.of(rows)).to_parquet(tmp_path / "memory.parquet")
+
+
+def test_memory_stands_beside_the_metrics(with_memory, path, capsys):
+    assert main(["read", str(with_memory), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["memory"]
+    assert (found["peak_bytes"], found["at_us"], [row["bytes"] for row in found["held_by"]]) == (4 << 20, 5.0, [3 << 20, 1 << 20])
+    assert main(["read", str(with_memory)]) == 0
+    assert "The GPU holds at most 4.0 MiB, first at 5.00 µs; 75 % of it is held before the recording." in capsys.readouterr().out
+    assert main(["read", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["memory"] is None
+
+
+@pytest.mark.parametrize(("options", "row"), [((), "forward model.py:12 1 1.00 25 %"), (("--by", "range"), "mm 1 1.00 25 %")])
+def test_memory_as_a_table(with_memory, path, capsys, options, row):
+    assert main(["read", str(with_memory), "--memory", *options]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert row in lines
+    assert "[1] To save a tenth, 1 allocation would have to go: 1.0 MiB of forward (model.py:12)." in lines or options
+    assert main(["read", str(path), "--memory"]) == 1
+    check_refused(capsys, "tells nothing of memory", "profile_memory=True")
+
+
 def test_every_format_that_is_written_is_read(trace, path, tmp_path, capsys):
     """From ours to Kineto, packed, and back: the numbers stay, notes do not."""
-    wanted = summary(trace).to_dict() | {"warnings": [PROFILED]}
+    wanted = summary(trace).to_dict() | {"warnings": [PROFILED], "memory": None}
     chain = [path, *(tmp_path / name for name in ("a.json", "b.json.gz", "c.parquet"))]
     for source, target in pairwise(chain):
         assert main(["convert", str(source), str(target)]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope.kernels.form import DEFAULT, Variant
 from streamscope.parallelising.calls import Calls
 from streamscope.parallelising.parallelised import Parallelised
+from streamscope.trace import Allocation, Allocations
 
 CAPTURED = Path(__file__).parents[2] / "notebooks/recorded/captured/mixture_of_experts.captured.json"
 X = np.ones((64, 64), np.float32)
@@ -86,6 +88,9 @@ KINDS = {
     "diff": lambda: ss.diff(*(run.trace for run in comparison().values())),
     "graph": lambda: GraphView("net", 0, (GraphNode(NodeKind.KERNEL, "relu"), GraphNode(NodeKind.KERNEL, "add", (0,)))),
     "host-totals": host_totals,
+    "memory": lambda: ss.analysis.memory(
+        replace(comparison()["sync"].trace, memory=Allocations.of([Allocation(512, 10, 900, name="tanh")]))
+    ),
     "metrics": lambda: comparison().metrics,
     "parallelised": parallelised,
     "prediction": lambda: ss.what_if(comparison()["sync"].trace, engine="graph"),

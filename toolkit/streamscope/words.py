@@ -91,7 +91,11 @@ def format_mib(value_bytes: float) -> str:
 
 
 def binary_size(size: int) -> str:
-    """Return a number of bytes in words, in KiB or MiB."""
+    """Return a number of bytes in words, in B, KiB, MiB or GiB."""
+    if size >= 2**30:
+        return f"{size / 2**30:,.2f} GiB"
+    if 0 < size < 2**10:
+        return f"{size} B"
     return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"
 
 

@@ -8,7 +8,7 @@ from streamscope.analysis.code import CodeRow, CodeTimes
 from streamscope.results.views import View
 from streamscope.words import counted, shortened, shortened_inside
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, lead, small, table
+from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, joined, lead, small, table
 
 MOST_ROWS, MORE_ROWS = 15, 75
 """Rows that are seen at once, and those that unfold."""
@@ -28,21 +28,25 @@ MEANINGS = {
 
 def code_html(found: CodeTimes) -> Html:
     """Return it as HTML of less than 200 kB that needs no script, style sheet or network."""
-    parts = [above(shortened(found.title, 3 * LONGEST_NAME)), lead(found.answer)]
-    if found.rows:
-        name, *others = found.heads()
-        columns = [Column(name, kind="prose")]
-        columns += [Column(head, MEANINGS[head], "code" if head in ("defined at", "file:line") else "number") for head in others]
-        columns.append(Column(kind="bar"))
-        cells = list(found.table_rows(MORE_ROWS))
-        # Behind the rows stand their rest and what is in no row.
-        rows = [_row(texts, row) for texts, row in zip(cells, found.rows[:MORE_ROWS], strict=False)]
-        last = [Row((*texts, "")) for texts in cells[len(rows) :]]
-        few = rows[:MOST_ROWS]
-        parts.append(table(columns, few if len(rows) > MOST_ROWS else [*few, *last]))
-        if len(rows) > MOST_ROWS:
-            parts.append(folded(counted(len(rows) - MOST_ROWS, "more row"), table(columns, [*rows[MOST_ROWS:], *last])))
-    return block(*parts, *map(small, found.notes))
+    return block(above(shortened(found.title, 3 * LONGEST_NAME)), lead(found.answer), code_table(found), *map(small, found.notes))
+
+
+def code_table(found: CodeTimes) -> Html:
+    """Return the rows as a table, the one that costs most first."""
+    if not found.rows:
+        return Html()
+    name, *others = found.heads()
+    columns = [Column(name, kind="prose")]
+    columns += [Column(head, MEANINGS[head], "code" if head in ("defined at", "file:line") else "number") for head in others]
+    columns.append(Column(kind="bar"))
+    cells = list(found.table_rows(MORE_ROWS))
+    # Behind the rows stand their rest and what is in no row.
+    rows = [_row(texts, row) for texts, row in zip(cells, found.rows[:MORE_ROWS], strict=False)]
+    last = [Row((*texts, "")) for texts in cells[len(rows) :]]
+    if len(rows) <= MOST_ROWS:
+        return table(columns, [*rows, *last])
+    more = folded(counted(len(rows) - MOST_ROWS, "more row"), table(columns, [*rows[MOST_ROWS:], *last]))
+    return joined([table(columns, rows[:MOST_ROWS]), more])
 
 
 def _row(cells: Sequence[str], row: CodeRow) -> Row:

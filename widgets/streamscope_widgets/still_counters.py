@@ -1,4 +1,7 @@
-"""Counters and markers in the still picture: a stepped line with its range for each counter, and a thin line for each marker."""
+"""Memory, counters and markers in the still picture.
+
+The memory of each GPU, whose peak is marked, and each counter is a stepped line with its range; each marker is a thin line.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamscope.analysis import memory
 from streamscope.arrays import Array
 from streamscope.trace import Trace
-from streamscope.words import shortened
+from streamscope.words import binary_size, shortened, time_text
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.svg import shape, small_text, words
 
 COUNTER_ROW, LINE = 28, 20
 """Height of a counter's lane, and of its line in it, in pixels."""
 MARKER_ROW = 14
+MOST_MEMORIES = 8
+"""Lanes of the memory of GPUs."""
 MOST_COUNTERS, MOST_MARKERS = 6, 100
 """Lanes of counters, those with most values, and lines of markers, in one picture of a trace."""
 LONGEST_LABEL, LONGEST_NAME = 17, 40
@@ -36,6 +42,26 @@ class CounterLine:
     value: Array
     low: float
     high: float
+    peak: tuple[float, str] | None = None
+    """Place of the highest value, and words on it."""
+
+
+def memory_lines(trace: Trace, zero_ns: float, scale: float, width: float) -> list[CounterLine]:
+    """Return the line of the memory of each GPU, in MiB, from nothing to its peak; memory that does not change has none."""
+    lines = []
+    for gpu in np.unique(trace.memory.gpu[trace.memory.gpu >= 0]).tolist()[:MOST_MEMORIES]:
+        found = memory(trace, "kind", gpu)
+        time_ns, held = found.curve()
+        if len(np.unique(held)) < 2:
+            continue
+        left = (time_ns - zero_ns) * scale
+        first, behind = max(0, int(np.searchsorted(left, 0, side="right")) - 1), int(np.searchsorted(left, width, side="right"))
+        label = f"GPU {gpu} memory, MiB" if len(trace.gpus) > 1 else "memory, MiB"
+        at = (found.peak.at_ns - zero_ns) * scale
+        peak = (at, f"peak: {binary_size(found.peak.bytes)} at {time_text(found.peak.at_ns)}") if 0 <= at <= width else None
+        mib = held / 2**20
+        lines.append(CounterLine(label, np.maximum(left[first:behind], 0), mib[first:behind], 0.0, float(mib.max()), peak))
+    return lines
 
 
 def counter_lines(trace: Trace, zero_ns: float, scale: float, width: float) -> tuple[list[CounterLine], int]:
@@ -56,6 +82,12 @@ def counter_lines(trace: Trace, zero_ns: float, scale: float, width: float) -> t
         low, high = float(shown.min()), float(shown.max())
         lines.append(CounterLine(found.described[number].label, np.maximum(left[inside], 0), value[inside], low, high))
     return lines, len(sizes) - len(chosen)
+
+
+def lines_of(trace: Trace, zero_ns: float, scale: float, width: float) -> tuple[list[CounterLine], int]:
+    """Return the lines of the memory and, below, those of the counters; and how many counters are left out."""
+    lines, left_out = counter_lines(trace, zero_ns, scale, width)
+    return [*memory_lines(trace, zero_ns, scale, width), *lines], left_out
 
 
 def drawn_counter(line: CounterLine, gutter: float, top: float, width: float, column: float) -> list[str]:
@@ -80,7 +112,11 @@ def drawn_counter(line: CounterLine, gutter: float, top: float, width: float, co
         steps.append(f"H{gutter + x:.1f}" if number else f"M{gutter + x:.1f} {first:.1f}")
         steps += [f"V{y:.1f}" for y in dict.fromkeys((first, low, high, last))]
     steps.append(f"H{gutter + width:.1f}")
-    return [*parts, shape("path", d="".join(steps), fill="none", stroke=palette.OVERLAPPED, stroke_width=1.2)]
+    parts.append(shape("path", d="".join(steps), fill="none", stroke=palette.OVERLAPPED, stroke_width=1.2))
+    if line.peak is not None:
+        place, said = line.peak
+        parts.append(shape("circle", shape("title", words(said)), cx=gutter + place, cy=top + 2, r=2.5, fill=palette.SLOWER, class_="peak"))
+    return parts
 
 
 def drawn_markers(trace: Trace, zero_ns: float, scale: float, gutter: float, rows: tuple[float, float], width: float) -> list[str]:

@@ -22,7 +22,7 @@ from streamscope_widgets.several_gpus import GpuWords, fold, gpu_words, waiting_
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, tick_text, ticks
-from streamscope_widgets.still_counters import COUNTER_ROW, MARKER_ROW, counter_lines, drawn_counter, drawn_markers, height_of
+from streamscope_widgets.still_counters import COUNTER_ROW, MARKER_ROW, drawn_counter, drawn_markers, height_of, lines_of
 from streamscope_widgets.still_lanes import BAR, HOST_COLOURS, LaneBars, lanes_of, multiprocessor_lanes
 
 WIDTH, GUTTER, MARGIN = 980, 116, 14
@@ -99,7 +99,7 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
             if part.counted:
                 marked = y
                 body += _counters(group.trace, start_ns, scale, y, column)
-                y += height_of(*counter_lines(group.trace, start_ns, scale, AREA), group.trace)
+                y += height_of(*lines_of(group.trace, start_ns, scale, AREA), group.trace)
             if part.found and _most(part.found):
                 body.append(small_text(GUTTER - 8, y + 10, "at once", "end"))
                 layers = _at_once(part.found, start_ns, scale, unit, column)
@@ -117,8 +117,8 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
 
 
 def _counters(trace: Trace, start_ns: float, scale: float, y: float, column: float) -> list[str]:
-    """Draw the lanes of counters, below the room for the names of markers."""
-    lines, left_out = counter_lines(trace, start_ns, scale, AREA)
+    """Draw the lanes of memory and counters, below the room for the names of markers."""
+    lines, left_out = lines_of(trace, start_ns, scale, AREA)
     y += MARKER_ROW if len(trace.markers) else 0
     drawn = [drawn_counter(line, GUTTER, y + row * COUNTER_ROW, AREA, column) for row, line in enumerate(lines)]
     more = [small_text(GUTTER - 8, y + len(lines) * COUNTER_ROW + 10, f"+ {left_out:,} counters", "end")] if left_out else []
@@ -135,7 +135,7 @@ class _Part:
     gpu: GpuWords | None = None
     """Words of its header, if it has one."""
     counted: bool = False
-    """Whether counters and markers stand below."""
+    """Whether memory, counters and markers stand below."""
 
 
 def _parts(groups: Sequence[TimelineGroup], start_ns: float, scale: float, names: dict[str, int]) -> list[list[_Part]]:
@@ -147,7 +147,7 @@ def _parts(groups: Sequence[TimelineGroup], start_ns: float, scale: float, names
     words = fold(wide, sum(len(each) for group_lanes in lanes for each in group_lanes))
     for group, gpus, group_lanes, own in zip(groups, words, lanes, activities, strict=True):
         spans = group.trace.spans
-        counted = bool(len(group.trace.counters) or len(group.trace.markers))
+        counted = any(map(len, (group.trace.memory, group.trace.counters, group.trace.markers)))
         if isinstance(group, BlockGroup):
             found.append([_Part(*multiprocessor_lanes(spans, *placed))])
         elif gpus:

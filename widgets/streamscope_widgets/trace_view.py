@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
+from streamscope.analysis.code import UNKNOWN, by_code
+from streamscope.analysis.memory import memory
 from streamscope.analysis.summary import COUNTER_HEADS, GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
 from streamscope.results.views import View
@@ -13,6 +16,9 @@ from streamscope.results.views import sections as added
 from streamscope.trace import TimelineGroup, Trace, TraceInfo
 from streamscope.words import counted, percent, shortened, shortened_inside, time_text
 from streamscope_widgets import comparison_view
+from streamscope_widgets.code_view import code_table
+from streamscope_widgets.memory_view import HEADING as MEMORY_HEADING
+from streamscope_widgets.memory_view import memory_parts
 from streamscope_widgets.payload import as_groups, nature_of
 from streamscope_widgets.report import provenance, report, still_page
 from streamscope_widgets.show.html import (
@@ -36,6 +42,7 @@ from streamscope_widgets.tiles import MOST_WHOLE, needs_tiles
 
 KERNELS = "Kernels that take most time"
 COUNTERS = "Counters"
+CODE_HEADINGS: Mapping[Literal["line", "module"], str] = {"line": "Lines that cost most", "module": "Modules that cost most"}
 MOST_COUNTERS = 100
 """Rows of a table; counters can be thousands."""
 LONGEST_NAME, LONGEST_KERNEL = 80, 200
@@ -75,8 +82,9 @@ def head(trace: Trace, found: Summary, finding: str) -> tuple[Html, ...]:
     """Return the head above the picture: the finding, the numbers, the warnings."""
     kernels = folded(KERNELS, _kernels(found)) if found.kernels else Html()
     counters = folded(COUNTERS, _counters(found)) if found.counters else Html()
+    held = folded(MEMORY_HEADING, *memory_parts(trace)) if len(trace.memory) else Html()
     warnings = warned(found.warnings, MOST_WARNINGS, 10 * LONGEST_NAME)
-    return above(trace_title(trace.info)), lead(finding), _first_numbers(found), _all_numbers(found), kernels, counters, warnings
+    return above(trace_title(trace.info)), lead(finding), _first_numbers(found), _all_numbers(found), kernels, held, counters, warnings
 
 
 def summary_html(found: Summary) -> Html:
@@ -101,17 +109,31 @@ def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, pa
     warnings = warned(found.warnings, len(found.warnings), 10 * LONGEST_NAME)
     sections = [comparison_view.STYLE + fill('<p class="verdict">{}</p>', finding), _first_numbers(found), warnings]
     kernels = fill("<h2>{}</h2>{}", KERNELS, _kernels(found)) if found.kernels else Html()
-    return timeline_page(
-        groups, path, title, finding, sections, [_counted(groups, found, finding), kernels, _all_numbers(found), *added(trace, "html")]
-    )
+    tables = [_memory(trace), _counted(groups, found, finding), _code(trace), kernels, _all_numbers(found)]
+    return timeline_page(groups, path, title, finding, sections, [*tables, *added(trace, "html")])
 
 
 def _counted(groups: Sequence[TimelineGroup], found: Summary, finding: str) -> Html:
-    """Return the picture with counters and markers, which the live timeline above it does not draw, and the table of counters."""
-    if not found.counters and not found.markers:
+    """Return the picture with memory, counters and markers, which the live timeline above it does not draw, and the table of counters."""
+    if not (found.counters or found.markers or any(len(group.trace.memory) for group in groups)):
         return Html()
     picture = Html() if needs_tiles(groups) else timeline_image(groups, finding)
-    return fill("<h2>{}</h2>{}{}", COUNTERS if found.counters else "Markers", picture, _counters(found) if found.counters else Html())
+    heading = COUNTERS if found.counters else "Markers" if found.markers else "Memory over time"
+    return fill("<h2>{}</h2>{}{}", heading, picture, _counters(found) if found.counters else Html())
+
+
+def _memory(trace: Trace) -> Html:
+    """Return what held the peak of the memory, where the trace tells of memory."""
+    return fill("<h2>{}</h2>{}", MEMORY_HEADING, [*memory_parts(trace)]) if len(trace.memory) else Html()
+
+
+def _code(trace: Trace) -> Html:
+    """Return which lines, or else modules, cost most, where the trace tells any."""
+    for by, heading in CODE_HEADINGS.items():
+        found = by_code(trace, by)
+        if any(row.place or row.name != UNKNOWN for row in found.rows):
+            return fill("<h2>{}</h2><p>{}</p>{}{}", heading, found.answer, code_table(found), [*map(small, found.notes)])
+    return Html()
 
 
 def timeline_page(
@@ -213,7 +235,7 @@ SUMMARY = View(of="summary", html=summary_html)
 TRACE = View(
     of="trace",
     html=trace_html,
-    markdown=lambda trace: summary(trace).to_markdown(),
+    markdown=lambda trace: "\n".join(found.to_markdown() for found in (summary(trace), *([memory(trace)] if len(trace.memory) else []))),
     pictures={"timeline": lambda trace: timeline_svg(as_groups([trace]))},
     timeline="streamscope_widgets.timeline:trace_timeline",
     report=lambda trace, path: trace_report(trace, as_groups([trace]), finding_of(trace), path),

@@ -46,6 +46,13 @@ from streamscope.analysis.launches import queue_full_ns as queue_full_ns
 from streamscope.analysis.launches import queue_length as queue_length
 from streamscope.analysis.launches import queue_time_ns as queue_time_ns
 from streamscope.analysis.launches import short_kernels as short_kernels
+from streamscope.analysis.memory import Curve as Curve
+from streamscope.analysis.memory import Fragmentation as Fragmentation
+from streamscope.analysis.memory import MemoryRow as MemoryRow
+from streamscope.analysis.memory import MemoryUse as MemoryUse
+from streamscope.analysis.memory import Peak as Peak
+from streamscope.analysis.memory import Savings as Savings
+from streamscope.analysis.memory import memory as memory
 from streamscope.analysis.metric import METRICS as METRICS
 from streamscope.analysis.metric import Metric as Metric
 from streamscope.analysis.metric import definitions as definitions

@@ -358,25 +358,27 @@ def _codes(trace: Trace, by: str, device: IntArray, call: IntArray) -> tuple[Int
         of_name = {name: numbers.setdefault(Key(spans.names[name]), len(numbers)) for name in np.unique(spans.name[ranges[ranges >= 0]])}
         found[device] = [of_name[name] if row >= 0 else -1 for row, name in zip(ranges.tolist(), spans.name[ranges].tolist(), strict=True)]
     else:
-        of_site = np.array([_number(_of_site(site, by), numbers) for site in sites.sites], np.int64)
+        of_site = np.array([numbered(site_key(site, by), numbers) for site in sites.sites], np.int64)
         found[sites.span] = of_site[sites.site] if len(sites) else -1
-    of_operation = np.array([*(_number(key, numbers) for key in _of_operations(trace, by)), -1], np.int64)
+    of_operation = np.array([*(numbered(key, numbers) for key in operation_keys(trace, by)), -1], np.int64)
     operation = spans.operation[device]
     own = of_operation[np.where((operation >= 0) & (operation < len(of_operation)), operation, -1)]
     return np.where(own >= 0, own, found[device]), list(numbers)
 
 
-def _number(key: Key | None, numbers: dict[Key, int]) -> int:
+def numbered(key: Key | None, numbers: dict[Key, int]) -> int:
+    """Return the number of a key, a new one where it is seen for the first time; -1 for None."""
     return -1 if key is None else numbers.setdefault(key, len(numbers))
 
 
-def _of_site(site: Site, by: str) -> Key | None:
+def site_key(site: Site, by: str) -> Key | None:
+    """Return the key of a site, by line or module; None where it is not known."""
     if by == "module":
         return Key(site.module) if site.module else None
     return Key(site.function or site.file, site.file, site.line, site.defined) if site.function or site.file else None
 
 
-def _of_operations(trace: Trace, by: str) -> Iterator[Key | None]:
+def operation_keys(trace: Trace, by: str) -> Iterator[Key | None]:
     """Yield the key of each operation of a program or a capture, by its id; None where it is not known."""
     words = trace.origins.words()
     captured = any("operator" in each for each in words)

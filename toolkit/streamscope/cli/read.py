@@ -1,14 +1,15 @@
-"""``streamscope read``: the metrics of a trace, or its time by line, module or range."""
+"""``streamscope read``: the metrics of a trace, its time by line, module or range, or what fills its memory."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamscope import options
 from streamscope.cli.parameters import AsJson, shared
-from streamscope.cli.tables import named_table, print_table, print_warnings, show, table
+from streamscope.cli.tables import named_table, print_json, print_table, print_warnings, show, table
 from streamscope.cli.terminal import print_sentences
 from streamscope.cli.trace_files import Damaged, Gpu, TraceFile, read_trace, reading_progress
 from streamscope.words import shortened_inside
@@ -16,7 +17,7 @@ from streamscope.words import shortened_inside
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from streamscope.analysis import CodeTimes, Summary
+    from streamscope.analysis import CodeTimes, MemoryUse, Summary
 
 
 _BY = options.Option(
@@ -45,27 +46,38 @@ def read(
     by: Annotated[str | None, shared(_BY)] = None,
     damaged: Damaged = "refuse",
     *,
+    memory: Annotated[bool, typer.Option("--memory", help="Show what fills the memory instead of the metrics, the largest first.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the metrics of a trace that Streamscope or another profiler recorded, with warnings."""
-    from streamscope.analysis import by_code, summary
+    from streamscope import analysis
 
     with reading_progress() as progress:
         trace = read_trace(file, gpu, damaged, progress)
         progress("measuring", 1, 1)
+        if memory:
+            # What took memory is the operator or range around it.
+            divided = "operation" if by == "range" else by
+            return show(analysis.memory(trace, divided), _print_memory, as_json=as_json)  # type: ignore[arg-type]
         if by is not None:
-            times = by_code(trace, by, communication or ())  # type: ignore[arg-type]
+            times = analysis.by_code(trace, by, communication or ())  # type: ignore[arg-type]
             return show(times, _print_times, as_json=as_json)
-        found = summary(trace, communication=communication or ())
-    return show(found, _print, as_json=as_json)
+        found = analysis.summary(trace, communication=communication or ())
+        held = analysis.memory(trace) if len(trace.memory) else None
+    if as_json:
+        return print_json(found.to_dict() | {"memory": None if held is None else held.to_dict()})
+    return show(found, partial(_print, held=held), as_json=False)
 
 
-def _print(console: Console, found: Summary) -> None:
-    """Print the numbers, the streams and the warnings."""
+def _print(console: Console, found: Summary, held: MemoryUse | None) -> None:
+    """Print the numbers, the peak of the memory, the streams and the warnings."""
     from streamscope.analysis.summary import COUNTER_HEADS, GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS
 
     print_sentences(console, found.title, "bold", whole=True)
     print_table(console, table(None, ((label, value) for label, value, _ in found.rows())))
+    if held is not None:
+        console.print()
+        print_sentences(console, f"{held.answer} --memory shows all of it.", whole=True)
     if found.gpus:
         console.print()
         print_table(console, table([head.removesuffix(", µs") for head in GPU_HEADS], found.gpu_rows(), title="Times in µs"))
@@ -85,6 +97,19 @@ def _print(console: Console, found: Summary) -> None:
         if found.more_kernels:
             console.print(found.more_kernels)
     print_warnings(console, found.warnings)
+
+
+def _print_memory(console: Console, found: MemoryUse) -> None:
+    """Print the peak, what held it, and the notes."""
+    print_sentences(console, found.title, "bold", whole=True)
+    print_sentences(console, found.answer, whole=True)
+    if found.rows:
+        console.print()
+        cells = ((shortened_inside(name, _LONGEST_NAME), *others) for name, *others in found.table_rows(_MOST_ROWS))
+        print_table(console, table(found.heads(), cells))
+        if len(found.rows) > _MOST_ROWS:
+            console.print("--json has all rows")
+    print_warnings(console, found.notes)
 
 
 def _print_times(console: Console, found: CodeTimes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
@@ -34,9 +34,14 @@ _Result = TypeVar("_Result", bound=_Shown)
 def show(result: _Result, write: Callable[[Console, _Result], None], *, as_json: bool) -> None:
     """Print a result in words, with ``write``, or as one JSON object."""
     if as_json:
-        typer.echo(json.dumps(result.to_dict(), allow_nan=False))
+        print_json(result.to_dict())
     else:
         write(output(), result)
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """Print one JSON object."""
+    typer.echo(json.dumps(values, allow_nan=False))
 
 
 def print_warnings(console: Console, warnings: Sequence[str]) -> None:

@@ -1,0 +1,164 @@
+"""What fills the memory: against sums in plain Python, and by hand."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamscope as ss
+from streamscope.errors import TraceError
+from streamscope.trace import BEFORE, HELD, Allocation, Allocations, DeviceInfo, Level, Origins, Site, SpanTable, Trace, TraceInfo
+from streamscope.trace.memory import BEFORE_THE_RECORDING
+
+SPANS = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("kernel", "a", "main", 5, 25, 0))
+FORWARD, LOSS = Site("forward", "model.py", 12, "Net_0", defined=True), Site("loss", "model.py", 30)
+
+
+def traced(rows, **more):
+    return Trace(SPANS, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")), memory=Allocations.of(rows), **more)
+
+
+times = st.integers(-5, 30)
+allocations = st.lists(
+    st.builds(
+        lambda start, took, nbytes, site, before, kept: Allocation(
+            nbytes, BEFORE if before else start, HELD if kept else start + took, site=site,
+            kind=BEFORE_THE_RECORDING if before and site is None else "",
+        ),
+        times, st.integers(0, 12), st.integers(1, 50), st.sampled_from([None, FORWARD, LOSS]), st.booleans(), st.booleans(),
+    ),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(allocations)
+def test_curve_peak_rows_and_savings_are_those_of_plain_sums(rows):
+    found = ss.analysis.memory(traced(rows))
+
+    def held(at_ns, some=rows):
+        return [row for row in some if row.start_ns <= at_ns < row.end_ns]
+
+    curve = found.curve()
+    assert (np.diff(curve.time_ns) > 0).all()
+    assert curve.bytes.tolist() == [sum(row.bytes for row in held(at_ns)) for at_ns in curve.time_ns.tolist()]
+    every = range(min(-10, int(curve.time_ns[0])), 60)
+    assert found.peak.bytes == max(sum(row.bytes for row in held(at_ns)) for at_ns in every if at_ns >= curve.time_ns[0])
+    for by in ("line", "module", "operation", "kind"):
+        parts = found.held_by(by)
+        assert sum(row.bytes for row in parts) == found.peak.bytes
+        assert sum(row.allocations for row in parts) == len(held(found.peak.at_ns))
+        before = sum(row.bytes for row in held(found.peak.at_ns) if row.kind)
+        assert sum(row.bytes for row in parts if row.name == BEFORE_THE_RECORDING) == before
+    saved = found.to_save
+    if saved is None:
+        known = [row for row in rows if row.kind]
+        assert not found.peak.bytes or max(sum(row.bytes for row in held(at_ns, known)) for at_ns in every) * 10 >= found.peak.bytes * 9
+    else:
+        assert 10 * saved.bytes > found.peak.bytes
+        assert saved.bytes == sum(row.bytes for row in saved.rows)
+
+
+@settings(max_examples=30)
+@given(allocations)
+def test_without_what_would_have_to_go_the_curve_is_a_tenth_lower(rows):
+    trace = traced([row._replace(name=str(number)) for number, row in enumerate(rows)])
+    found = ss.analysis.memory(trace, "operation")
+    if found.to_save is not None:
+        gone = {row.name for row in found.to_save.rows}
+        left = traced([row for number, row in enumerate(rows) if str(number) not in gone] or [Allocation(0)])
+        assert 10 * int(ss.analysis.memory(left).curve().bytes.max()) < 9 * found.peak.bytes
+        assert found.to_save.allocations == len(gone)
+
+
+def example():
+    return traced([
+        Allocation(1000, kind=BEFORE_THE_RECORDING), Allocation(600, 5, 40, site=FORWARD, name="aten::mm", kind="PyTorch"),
+        Allocation(300, 10, 20, site=FORWARD, name="aten::relu", kind="PyTorch"), Allocation(100, 12, HELD, site=LOSS, kind="PyTorch"),
+        Allocation(900, 30, 35, name="aten::mm", kind="PyTorch"), Allocation(4096, level=Level.RESERVED), Allocation(7, gpu=-1),
+        Allocation(50, 14, 16),
+    ])  # fmt: skip
+
+
+def test_each_way_to_divide_the_peak():
+    found = ss.analysis.memory(example())
+    assert (found.peak.bytes, found.peak.at_ns, found.by, found.gpu) == (2600, 30, "line", 0)
+    assert [(row.called, row.allocations, row.bytes) for row in found.rows] == [
+        (BEFORE_THE_RECORDING, 1, 1000), ("unknown", 1, 900), ("forward (model.py:12)", 1, 600), ("loss (model.py:30)", 1, 100),
+    ]  # fmt: skip
+    assert [(row.name, row.bytes) for row in found.held_by("module")] == [
+        (BEFORE_THE_RECORDING, 1000), ("unknown", 1000), ("Net_0", 600),
+    ]  # fmt: skip
+    assert [(row.name, row.bytes) for row in found.held_by("operation")] == [
+        ("aten::mm", 1500), (BEFORE_THE_RECORDING, 1000), ("unknown", 100),
+    ]  # fmt: skip
+    assert [(row.name, row.bytes) for row in found.held_by("kind")] == [("PyTorch", 1600), (BEFORE_THE_RECORDING, 1000)]
+    assert found.answer == "GPU 0 holds at most 2.5 KiB, first at 0.030 µs; 38 % of it is held before the recording."
+    assert found.saving == "To save a tenth, 1 allocation would have to go: 900 B of unknown."
+    assert found.fragmentation == (1496, 3096, 0)
+    assert [(each.of, each.bytes) for each in found.peaks] == [("GPU 0", 2600), ("the host", 7)]
+    assert found.notes[1:] == (
+        "The pool holds 1.5 KiB at the peak that it did not lend, and 3.0 KiB at most, at 0 µs.",
+        "A file and line is where the function is defined: the profiler does not write the line that ran.",
+        "Others hold at most: the host 7 B.",
+    )
+
+
+def test_text_markdown_and_json_say_the_same():
+    found = ss.analysis.memory(example())
+    assert ["forward", "model.py:12", "1", "0.001", "23", "%"] in [line.split() for line in repr(found).splitlines()]
+    assert "forward | model.py:12 | 1 | 0.001 | 23 %" in found.to_markdown().replace("\\", "")
+    stored = json.loads(json.dumps(found.to_dict()))
+    assert sum(row["bytes"] for row in stored["held_by"]) == stored["peak_bytes"]
+    assert stored["to_save_a_tenth"]["rows"][0]["bytes"] == 900
+    assert len(found.to_pandas()) == 4
+
+
+def test_operations_of_a_program_tell_their_lines():
+    origins = Origins(("model.py:7: x @ w",), *(np.array([at], np.int32) for at in (-1, 0, -1)))
+    found = ss.analysis.memory(traced([Allocation(10, 1, 5, operation=0), Allocation(4, operation=3)], origins=origins))
+    assert [(row.called, row.bytes) for row in found.rows] == [("x @ w (model.py:7)", 10), ("unknown", 4)]
+
+
+def test_the_driver_s_memory_is_shown_where_no_more_is_known():
+    found = ss.analysis.memory(traced([Allocation(10, 1, 5, level=Level.RESERVED)]))
+    assert (found.level, found.fragmentation) == (Level.RESERVED, None)
+    assert "Memory that was taken from the driver: the trace does not tell what a pool lent of it." in found.notes
+
+
+def test_levels_of_different_allocators_tell_no_fragmentation():
+    assert ss.analysis.memory(traced([Allocation(10), Allocation(4, level=Level.RESERVED)])).fragmentation is None
+
+
+def test_too_many_pieces_and_too_much_before_are_told_apart():
+    many = ss.analysis.memory(traced([Allocation(1, 1, 5) for _ in range(4000)]))
+    assert many.saving == "What would have to go to save a tenth cannot be named: these are more than 300 allocations."
+    before = ss.analysis.memory(traced([Allocation(99, kind=BEFORE_THE_RECORDING), Allocation(1, 1, 5)]))
+    assert before.saving == "What would have to go to save a tenth cannot be named: too much was held before the recording."
+
+
+def test_memory_that_is_never_held_has_no_peak():
+    found = ss.analysis.memory(traced([Allocation(10, 7, 7)]))
+    assert (found.peak.bytes, found.rows, found.answer, found.notes) == (0, (), "No memory is held at any time of the trace.", ())
+    assert found.to_dict()["to_save_a_tenth"] is None
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ss.analysis.memory(SPANS), "memory is that of a trace"),
+        (lambda: ss.analysis.memory(traced([])), "tells nothing of memory"),
+        (lambda: ss.analysis.memory(example(), "file"), "by line, module, operation or kind"),
+        (lambda: ss.analysis.memory(example(), gpu=3), "nothing of the memory of 3"),
+        (lambda: ss.analysis.memory(example()).held_by("x"), "by line, module, operation or kind"),
+    ],
+)
+def test_what_is_wrong_is_refused(call, words):
+    with pytest.raises(TraceError, match=words):
+        call()
+
+
+def test_the_memory_of_the_host_is_there_on_request():
+    assert ss.analysis.memory(example(), gpu=-1).answer == "The host holds at most 7 B, first at 0 µs; 100 % of it is of an unknown kind."

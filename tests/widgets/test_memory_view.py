@@ -1,0 +1,77 @@
+"""What fills the memory, as HTML and in pictures of a trace."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import streamscope as ss
+from streamscope.trace import Allocation, Allocations, DeviceInfo, Site, SpanTable, Trace, TraceInfo
+from streamscope_widgets.payload import as_groups
+from streamscope_widgets.still_counters import LINE, drawn_counter, memory_lines
+from streamscope_widgets.still_timeline import AREA, GUTTER, timeline_svg
+
+ONE = SpanTable.of(("launch", "a", "host", 0, 100, 0), ("kernel", "a", "main", 100, 1000, 0))
+TWO = SpanTable.of(("launch", "a", "host", 0, 100, 0), ("kernel", "a", "GPU 0 main", 100, 1000, 0), ("kernel", "b", "GPU 1 main", 100, 900),
+                   gpus={"GPU 0 main": 0, "GPU 1 main": 1})  # fmt: skip
+EVIL = Site("</td><script>f", "mo<del>.py", 12)
+ROWS = [Allocation(1 << 20, kind="before the recording"), Allocation(3 << 20, 200, 600, site=EVIL), Allocation(1 << 20, 700, 800, gpu=1)]
+
+
+def traced(rows=ROWS, spans=ONE):
+    """Return a trace from 0 to 1,000 ns."""
+    return Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")), memory=Allocations.of(rows))
+
+
+def test_names_are_escaped_and_the_page_needs_nothing():
+    page = ss.analysis.memory(traced())._repr_html_()
+    assert "<script" not in page
+    assert "&lt;/td&gt;&lt;script&gt;f" in page
+    assert "http" not in re.sub(r'"data:image/svg[^"]*"', "", page)
+    assert "To save a tenth, 1 allocation would have to go" in page
+
+
+def test_a_table_of_very_many_rows_stays_small():
+    rows = [Allocation(1000 + at, 1, 5, site=Site(f"f{at}" * 50, "model.py" * 50, at)) for at in range(3000)]
+    page = ss.analysis.memory(traced(rows))._repr_html_()
+    assert len(page) < 200_000
+    assert "2,925 more line" in page
+
+
+def test_the_line_rises_from_nothing_and_its_peak_is_marked():
+    (line,) = memory_lines(traced(ROWS[:2]), 0, AREA / 1000, AREA)
+    assert (line.label, line.low, line.high, line.value.tolist()) == ("memory, MiB", 0.0, 4.0, [1.0, 4.0, 1.0])
+    assert line.left / AREA * 1000 == pytest.approx([0, 200, 600])
+    drawn = "".join(drawn_counter(line, GUTTER, 0, AREA, 1.0))
+    place, height = re.search(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawn).groups()
+    assert (float(place) - GUTTER) / AREA * 1000 == pytest.approx(200, abs=0.5)
+    assert float(height) == 2
+    assert "peak: 4.0 MiB at 0.200 µs" in drawn
+    assert f"V{2 + LINE * 0.75:.1f}" in drawn
+
+
+def test_each_gpu_has_a_lane_and_memory_that_does_not_change_has_none():
+    found = memory_lines(traced(ROWS, TWO), 0, AREA / 1000, AREA)
+    assert [line.label for line in found] == ["GPU 0 memory, MiB", "GPU 1 memory, MiB"]
+    assert memory_lines(traced(ROWS[:1]), 0, AREA / 1000, AREA) == []
+    assert "memory, MiB" in timeline_svg(as_groups([traced(ROWS, TWO)]))
+    assert timeline_svg(as_groups([traced(ROWS[:1])])).count("memory") == 0
+
+
+def test_a_report_and_the_page_of_a_trace_have_the_table(tmp_path):
+    trace = traced()
+    page = trace.report(tmp_path / "t.html").read_text()
+    assert "<h2>What held the peak of the memory</h2>" in page
+    assert "<h2>Memory over time</h2>" in page
+    assert "<script>f" not in page
+    assert "What held the peak of the memory" in trace._repr_html_()
+    assert "first at 0.200 µs" in trace.report(tmp_path / "t.md").read_text()
+    assert "peak of the memory" not in traced(()).report(tmp_path / "u.html").read_text()
+
+
+def test_a_report_has_the_lines_that_cost_most_where_the_trace_knows_them(tmp_path):
+    function, inputs = ss.workload("branches").build()
+    trace = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)["async"].trace
+    assert "<h2>Lines that cost most</h2>" in trace.report(tmp_path / "t.html").read_text()
+    assert "cost most" not in traced().report(tmp_path / "u.html").read_text()

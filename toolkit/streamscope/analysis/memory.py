@@ -1,0 +1,503 @@
+"""What fills the memory of a GPU: its curve and peak, what held the peak, and what would have to go to lower it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.analysis.code import UNKNOWN, Key, numbered, operation_keys, site_key
+from streamscope.analysis.table import device_words, in_markdown, markdown_rows
+from streamscope.arguments import shown
+from streamscope.arrays import IntArray
+from streamscope.errors import TraceError, printable
+from streamscope.results.result import Result
+from streamscope.trace.memory import BEFORE, BEFORE_THE_RECORDING, HELD, Allocations, Level
+from streamscope.trace.trace import Trace
+from streamscope.words import aligned, binary_size, capitalised, counted, format_mib, listed, percent, shortened_inside, time_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+By = Literal["line", "module", "operation", "kind"]
+MOST_ROWS = 20
+"""Rows of a table in text; `MemoryUse.to_dict` has all."""
+MOST_TO_GO = 300
+"""Allocations that are looked at for that: where more would have to go, the memory is in too many pieces to name."""
+_MOST_NAMED, _LONGEST_NAME = 3, 60
+HINT = "torch.profiler.profile(profile_memory=True) writes it; traces of programs, captures and ss.record have it, too"
+
+
+class Curve(NamedTuple):
+    """Bytes that are held from each time on, until the next one."""
+
+    time_ns: IntArray
+    bytes: IntArray
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """Allocations of one line, module, operation or kind.
+
+    Attributes
+    ----------
+    name : str
+        Name of the function, text of the line, name of the module, operation or kind; `UNKNOWN` where the trace does not tell, and
+        ``"before the recording"``.
+    file : str
+        Empty where unknown.
+    line : int or None
+    allocations, bytes : int
+    share : float
+        Of the peak, 0 to 1.
+    defined : bool
+        Whether ``line`` is where the function is defined, and not the line that ran.
+    """
+
+    name: str
+    file: str
+    line: int | None
+    allocations: int
+    bytes: int
+    share: float
+    defined: bool = False
+
+    @property
+    def place(self) -> str:
+        """File and line, as an editor takes them; empty where unknown."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    @property
+    def called(self) -> str:
+        """Name and place, for a sentence."""
+        return f"{self.name} ({self.place})" if self.place not in ("", self.name) else self.name
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "name": self.name, "file": self.file or None, "line": self.line, "allocations": self.allocations, "bytes": self.bytes,
+            "share": self.share,
+        }  # fmt: skip
+
+
+class Peak(NamedTuple):
+    """The peak of one GPU, or of the host, whose number is -1."""
+
+    gpu: int
+    level: Level
+    bytes: int
+    at_ns: int
+
+    @property
+    def of(self) -> str:
+        """``"GPU 0"``, or ``"the host"``."""
+        return f"GPU {self.gpu}" if self.gpu >= 0 else "the host"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values, the time in µs."""
+        return {"gpu": self.gpu, "level": self.level.name.lower(), "peak_bytes": self.bytes, "at_us": self.at_ns / 1000}
+
+
+class Fragmentation(NamedTuple):
+    """Bytes that the pool had taken from the driver and not lent, at the peak, and at most."""
+
+    at_peak_bytes: int
+    most_bytes: int
+    most_at_ns: int
+
+
+class Savings(NamedTuple):
+    """Allocations without which the whole curve would stay below a share of its peak."""
+
+    allocations: int
+    bytes: int
+    rows: tuple[MemoryRow, ...]
+    below_bytes: int
+
+
+@dataclass(frozen=True, repr=False)
+class MemoryUse(Result):
+    """Result of `memory`. It is shown as the table of what held the peak, the largest row first.
+
+    Attributes
+    ----------
+    trace : Trace
+    peak : Peak
+        Of the GPU that it is about: the bytes, and the first time at which they were held.
+    peaks : tuple of Peak
+        Of all GPUs and the host, the largest first.
+    by : str
+        ``"line"``, ``"module"``, ``"operation"`` or ``"kind"``.
+    """
+
+    view = "memory"
+
+    trace: Trace
+    peak: Peak
+    peaks: tuple[Peak, ...]
+    by: str
+    _begin_ns: int = field(repr=False)
+
+    @property
+    def gpu(self) -> int:
+        """The GPU that it is about; -1 for the host."""
+        return self.peak.gpu
+
+    @property
+    def level(self) -> Level:
+        """What the peak is of: memory that is lent where the trace tells it, else memory that was taken from the driver."""
+        return self.peak.level
+
+    def curve(self, level: Level | None = None) -> Curve:
+        """Return the memory over time, int64; its first time is the begin of the trace. What is given back at a time is gone then.
+
+        Parameters
+        ----------
+        level : Level, optional
+            Lent, or taken from the driver; by default that of the peak.
+
+        Examples
+        --------
+        >>> from streamscope.trace import Allocation, Allocations, DeviceInfo, SpanTable, Trace, TraceInfo
+        >>> spans = SpanTable.of(("launch", "a", "host", 0, 3_000, 0), ("kernel", "a", "main", 5_000, 25_000, 0))
+        >>> held = Allocations.of([Allocation(1000), Allocation(24, 10, 30)])
+        >>> trace = Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")), memory=held)
+        >>> found = ss.analysis.memory(trace).curve()
+        >>> found.time_ns.tolist(), found.bytes.tolist()
+        ([0, 10, 30], [1000, 1024, 1000])
+        """
+        return curve_of(self._rows(self.level if level is None else level), self._begin_ns)
+
+    def _rows(self, level: Level) -> Allocations:
+        held = self.trace.memory
+        return held.rows((held.gpu == self.gpu) & (held.level == level))
+
+    @cached_property
+    def _held(self) -> Allocations:
+        """Allocations of the GPU and the level of the peak."""
+        return self._rows(self.level)
+
+    def held_by(self, by: By | None = None) -> tuple[MemoryRow, ...]:
+        """Return what held the peak, the largest row first. The rows add up to the peak, to the byte.
+
+        Parameters
+        ----------
+        by : {"line", "module", "operation", "kind"}, optional
+            By default that of the result.
+
+        Raises
+        ------
+        TraceError
+            ``by`` is something else.
+
+        Examples
+        --------
+        >>> from streamscope.trace import Allocation, Allocations, DeviceInfo, SpanTable, Trace, TraceInfo
+        >>> spans = SpanTable.of(("launch", "a", "host", 0, 3_000, 0), ("kernel", "a", "main", 5_000, 25_000, 0))
+        >>> held = Allocations.of([Allocation(1000, kind="parameter"), Allocation(24, 10, 30, name="aten::relu")])
+        >>> trace = Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")), memory=held)
+        >>> [(row.name, row.bytes) for row in ss.analysis.memory(trace).held_by("operation")]
+        [('unknown', 1000), ('aten::relu', 24)]
+        """
+        there = (self._held.start_ns <= self.peak.at_ns) & (self._held.end_ns > self.peak.at_ns)
+        return _rows_of(self.trace, self._held.rows(there), self.by if by is None else checked_by(by), self.peak.bytes)
+
+    @cached_property
+    def rows(self) -> tuple[MemoryRow, ...]:
+        """What held the peak: `held_by` of the result's own ``by``."""
+        return self.held_by()
+
+    @cached_property
+    def to_save(self) -> Savings | None:
+        """What would have to go to save a tenth: the largest allocation at the highest place of the curve, again and again.
+
+        Without them the whole curve stays below nine tenths of the peak. None where what was held before the recording alone is more, or
+        where more than 300 would have to go.
+        """
+        below_bytes = -(-9 * self.peak.bytes // 10)
+        gone = _without(self._held, self.curve(), below_bytes) if self.peak.bytes else None
+        if gone is None:
+            return None
+        chosen = self._held.rows(gone)
+        rows = _rows_of(self.trace, chosen, self.by, self.peak.bytes)
+        return Savings(len(chosen), int(chosen.bytes.sum()), rows, below_bytes)
+
+    @cached_property
+    def fragmentation(self) -> Fragmentation | None:
+        """What the pool took from the driver and did not lend; None where the trace does not tell both."""
+        lent, taken = (self.curve(level) for level in (Level.ALLOCATED, Level.RESERVED))
+        if not (len(self._rows(Level.ALLOCATED)) and len(self._rows(Level.RESERVED))):
+            return None
+        time_ns = np.union1d(lent.time_ns, taken.time_ns)
+        free = _at(taken, time_ns) - _at(lent, time_ns)
+        if free.min() < 0:  # They are of different allocators.
+            return None
+        most = int(free.argmax())
+        at_peak = int(_at(taken, np.array([self.peak.at_ns]))[0]) - int(_at(lent, np.array([self.peak.at_ns]))[0])
+        return Fragmentation(at_peak, int(free[most]), int(time_ns[most]))
+
+    @property
+    def title(self) -> str:
+        """Program, device, and which GPU."""
+        info = self.trace.info
+        gpu = "" if len(self.trace.gpus) < 2 and self.gpu >= 0 else f" · {self.peak.of}"
+        return f"{info.program} · {device_words(info.device)}{gpu}"
+
+    @property
+    def answer(self) -> str:
+        """The peak, and what holds most of it, in a sentence."""
+        if not self.rows:
+            return "No memory is held at any time of the trace."
+        most = self.rows[0]
+        called = f"an {UNKNOWN} {self.by}" if most.name == UNKNOWN and not most.place else shortened_inside(most.called, 2 * _LONGEST_NAME)
+        said = "held" if most.name == BEFORE_THE_RECORDING else "of"
+        whose = capitalised(self.peak.of) if len(self.peaks) > 1 else "The GPU" if self.gpu >= 0 else "The host"
+        peak = f"{whose} holds at most {binary_size(self.peak.bytes)}, first at {time_text(self.peak.at_ns)}"
+        return f"{peak}; {percent(most.share)} of it is {said} {called}."
+
+    @property
+    def saving(self) -> str:
+        """What would have to go to save a tenth, in a sentence."""
+        found = self.to_save
+        if found is None:
+            before = sum(row.bytes for row in self.held_by("kind") if row.name == BEFORE_THE_RECORDING)
+            pieces = 10 * before < 9 * self.peak.bytes
+            why = f"these are more than {MOST_TO_GO} allocations" if pieces else "too much was held before the recording"
+            return f"What would have to go to save a tenth cannot be named: {why}."
+        named = [f"{binary_size(row.bytes)} of {shortened_inside(row.called, _LONGEST_NAME)}" for row in found.rows[:_MOST_NAMED]]
+        named += [f"{len(found.rows) - _MOST_NAMED} more"] if len(found.rows) > _MOST_NAMED else []
+        return f"To save a tenth, {counted(found.allocations, 'allocation')} would have to go: {listed(named)}."
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of the rows."""
+        said = [self.saving] if self.peak.bytes else []
+        if found := self.fragmentation:
+            most = f", and {binary_size(found.most_bytes)} at most, at {time_text(found.most_at_ns)}"
+            said.append(f"The pool holds {binary_size(found.at_peak_bytes)} at the peak that it did not lend{most}.")
+        if self.level is Level.RESERVED:
+            said.append("Memory that was taken from the driver: the trace does not tell what a pool lent of it.")
+        if any(row.defined for row in self.rows):
+            said.append("A file and line is where the function is defined: the profiler does not write the line that ran.")
+        if len(self.peaks) > 1:
+            others = [f"{each.of} {binary_size(each.bytes)}" for each in self.peaks if each.gpu != self.gpu]
+            said.append(f"Others hold at most: {listed(others[:_LONGEST_NAME])}.")
+        return tuple(said)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values: the peak, all rows, what would have to go. The bytes of the rows add up to the peak.
+
+        Examples
+        --------
+        >>> from streamscope.trace import Allocation, Allocations, DeviceInfo, SpanTable, Trace, TraceInfo
+        >>> spans = SpanTable.of(("launch", "a", "host", 0, 3_000, 0), ("kernel", "a", "main", 5_000, 25_000, 0))
+        >>> held = Allocations.of([Allocation(1000, kind="parameter"), Allocation(24, 10, 30, name="aten::relu")])
+        >>> trace = Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")), memory=held)
+        >>> found = ss.analysis.memory(trace, "kind").to_dict()
+        >>> found["peak_bytes"], found["at_us"], [row["name"] for row in found["held_by"]]
+        (1024, 0.01, ['parameter', 'unknown'])
+        """
+        saved, unused = self.to_save, self.fragmentation
+        return {
+            **self.peak.to_dict(),
+            "by": self.by,
+            "held_by": [row.to_dict() for row in self.rows],
+            "to_save_a_tenth": saved
+            and {"allocations": saved.allocations, "bytes": saved.bytes, "rows": [row.to_dict() for row in saved.rows]},
+            "fragmentation": unused
+            and {
+                "at_peak_bytes": unused.at_peak_bytes, "most_bytes": unused.most_bytes, "most_at_us": unused.most_at_ns / 1000,
+            },
+            "peaks": [each.to_dict() for each in self.peaks],
+            "lines_are": "definitions" if any(row.defined for row in self.rows) else "lines",
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return what held the peak as a DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame([row.to_dict() for row in self.rows])
+
+    def heads(self) -> tuple[str, ...]:
+        """Return the headings of the table."""
+        defined = any(row.defined for row in self.rows)
+        place = ("defined at" if defined else "file:line",) if self.by == "line" else ()
+        return ("function" if defined and self.by == "line" else self.by, *place, "allocations", "MiB", "share")
+
+    def table_rows(self, most: int | None = None) -> Iterator[tuple[str, ...]]:
+        """Yield the rows as text, under `heads`; all, or at most so many. The rest comes last, if there is any."""
+        for row in self.rows[:most]:
+            yield self._cells(row)
+        if most is not None and (others := self.rows[most:]):
+            sums = (sum(getattr(row, name) for row in others) for name in ("allocations", "bytes", "share"))
+            yield self._cells(MemoryRow(counted(len(others), f"more {self.by}"), "", None, *sums))
+
+    def _cells(self, row: MemoryRow) -> tuple[str, ...]:
+        place = (row.place,) if self.by == "line" else ()
+        return (" ".join(row.name.split()), *place, f"{row.allocations:,}", format_mib(row.bytes), percent(row.share))
+
+    def _markdown(self) -> str:
+        """Return a short page: the answer, the table, the notes."""
+        notes = [f"- {in_markdown(note)}" for note in self.notes]
+        table = markdown_rows(self.heads(), self.table_rows(MOST_ROWS))
+        return printable("\n".join([f"# {in_markdown(self.title)}", "", in_markdown(self.answer), "", *table, "", *notes, ""]))
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+    def __repr__(self) -> str:
+        cells = [(shortened_inside(name, _LONGEST_NAME), *others) for name, *others in self.table_rows(MOST_ROWS)]
+        return printable("\n".join([self.title, self.answer, "", *aligned([self.heads(), *cells], numbers=True), *self.notes]))
+
+
+def memory(trace: Trace, by: By | None = None, gpu: int | None = None) -> MemoryUse:
+    """Return what fills the memory of a GPU: the curve, its peak, what held that, and what would have to go to save a tenth.
+
+    Formula: the memory at a time is the sum of the bytes of all allocations that began at it or before and end after it. The peak is its
+    largest value. An allocation belongs to the operation of the program or, where there is none, to the line, module and operator around
+    it, as in `by_code`. What was held before the recording, and is known as a sum only, is a row. So is *unknown*. Unit: bytes.
+
+    Parameters
+    ----------
+    trace : Trace
+    by : {"line", "module", "operation", "kind"}, optional
+        What the rows are; by default the first of these that the trace tells of anything that was held at the peak.
+    gpu : int, optional
+        Number of a GPU, -1 for the host; by default the one with the largest peak, and the host only where there is no other.
+
+    Raises
+    ------
+    TraceError
+        ``by`` is something else, ``trace`` is not a trace, or it tells nothing of memory, or nothing of that GPU.
+
+    Examples
+    --------
+    >>> from streamscope.trace import Allocation, Allocations, DeviceInfo, Site, SpanTable, Trace, TraceInfo
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3_000, 0), ("kernel", "a", "main", 5_000, 25_000, 0))
+    >>> site = Site("forward", "model.py", 12)
+    >>> held = Allocations.of([Allocation(3 << 20), Allocation(1 << 20, 10, 30, site=site)])
+    >>> trace = Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")), memory=held)
+    >>> found = ss.analysis.memory(trace)
+    >>> print(found.answer)
+    The GPU holds at most 4.0 MiB, first at 0.010 µs; 75 % of it is of an unknown line.
+    >>> print(found.saving)
+    To save a tenth, 1 allocation would have to go: 3.0 MiB of unknown.
+    """
+    if not isinstance(trace, Trace):
+        raise TraceError(f"memory is that of a trace, not of {shown(trace)}", hint='a run has one: runs["graph"].trace')
+    held = trace.memory
+    if not len(held):
+        raise TraceError("the trace tells nothing of memory", hint=HINT)
+    begin_ns = _begin_of(trace)
+    peaks = [_peak(held, each, begin_ns) for each in np.unique(held.gpu).tolist()]
+    peaks.sort(key=lambda each: (each.gpu < 0, -each.bytes, each.gpu))
+    chosen = next((each for each in peaks if gpu is None or each.gpu == gpu), None)
+    if chosen is None:
+        raise TraceError(f"the trace tells nothing of the memory of {shown(gpu)}", hint=f"it knows {listed([each.of for each in peaks])}")
+    found = MemoryUse(trace, chosen, tuple(peaks), "kind" if by is None else checked_by(by), begin_ns)
+    return replace(found, by=_told(found)) if by is None else found
+
+
+def checked_by(by: str) -> str:
+    """Check by what memory is divided."""
+    if by not in get_args(By):
+        raise TraceError(f"memory is divided by line, module, operation or kind, not by {shown(by)}", hint='by="line"')
+    return by
+
+
+def curve_of(held: Allocations, begin_ns: int) -> Curve:
+    """Return the memory of allocations over time; what was held before is held at the begin."""
+    ends = held.end_ns < HELD
+    time_ns = np.concatenate([[begin_ns], np.maximum(held.start_ns, begin_ns), np.maximum(held.end_ns[ends], begin_ns)])
+    change = np.concatenate([[0], held.bytes, -held.bytes[ends]])
+    order = np.argsort(time_ns, kind="stable")
+    time_ns, total = time_ns[order], np.cumsum(change[order])
+    last = np.append(np.flatnonzero(np.diff(time_ns)), len(time_ns) - 1)
+    return Curve(time_ns[last], total[last])
+
+
+def _begin_of(trace: Trace) -> int:
+    """Return when the first span begins, or memory is taken or given back before it."""
+    held = trace.memory
+    times_ns = (trace.spans.start_ns, held.start_ns[held.start_ns > BEFORE], held.end_ns[held.end_ns < HELD])
+    return min((int(each.min()) for each in times_ns if len(each)), default=0)
+
+
+def _peak(held: Allocations, gpu: int, begin_ns: int) -> Peak:
+    ours = held.gpu == gpu
+    level = Level.ALLOCATED if (ours & (held.level == Level.ALLOCATED)).any() else Level.RESERVED
+    curve = curve_of(held.rows(ours & (held.level == level)), begin_ns)
+    at = int(curve.bytes.argmax())
+    return Peak(gpu, level, int(curve.bytes[at]), int(curve.time_ns[at]))
+
+
+def _at(curve: Curve, time_ns: IntArray) -> IntArray:
+    """Return the memory at each time from the curve's begin on."""
+    found: IntArray = curve.bytes[np.maximum(np.searchsorted(curve.time_ns, time_ns, side="right") - 1, 0)]
+    return found
+
+
+def _told(found: MemoryUse) -> str:
+    """Return the first way to divide the peak that the trace tells anything of."""
+    for by in get_args(By):
+        if any(row.name not in (UNKNOWN, BEFORE_THE_RECORDING) for row in found.held_by(by)):
+            return str(by)
+    return "kind"
+
+
+def _rows_of(trace: Trace, held: Allocations, by: str, whole_bytes: int) -> tuple[MemoryRow, ...]:
+    """Divide allocations; the largest row comes first."""
+    numbers: dict[Key, int] = {}
+    code = _codes(trace, held, by, numbers)
+    before = np.array([text == BEFORE_THE_RECORDING for text in held.texts] + [False], bool)[held.kind]
+    code[before] = numbered(Key(BEFORE_THE_RECORDING), numbers)
+    code[code < 0] = numbered(Key(UNKNOWN), numbers)
+    sums = np.zeros(len(numbers), np.int64)
+    np.add.at(sums, code, held.bytes)
+    counts = np.bincount(code, minlength=len(numbers)).tolist()
+    rows = [
+        MemoryRow(key.name, key.file, key.line or None, count, nbytes, nbytes / whole_bytes if whole_bytes else 0.0, key.defined)
+        for key, count, nbytes in zip(numbers, counts, sums.tolist(), strict=True)
+        if count
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.bytes, row.name == UNKNOWN, row.file, row.line or 0, row.name)))
+
+
+def _codes(trace: Trace, held: Allocations, by: str, numbers: dict[Key, int]) -> npt.NDArray[np.int64]:
+    """Return the number of each allocation's key, -1 where it is not known."""
+    if by in ("operation", "kind"):
+        column = held.name if by == "operation" else held.kind
+        used = np.unique(column[column >= 0]).tolist()
+        of_text = np.full(len(held.texts) + 1, -1, np.int64)
+        of_text[used] = [numbered(Key(held.texts[one]), numbers) for one in used]
+        return of_text[column]
+    of_site = np.array([*(numbered(site_key(site, by), numbers) for site in held.sites), -1], np.int64)
+    of_operation = np.array([*(numbered(key, numbers) for key in operation_keys(trace, by)), -1], np.int64)
+    own = of_operation[np.where(held.operation < len(of_operation), held.operation, -1)]
+    return np.where(own >= 0, own, of_site[held.site])
+
+
+def _without(held: Allocations, curve: Curve, below_bytes: int) -> IntArray | None:
+    """Return the rows without which the curve stays below so many bytes, in rising order; None where these are too many, or cannot be."""
+    before = [code for code, text in enumerate(held.texts) if text == BEFORE_THE_RECORDING]
+    rows = np.flatnonzero(~np.isin(held.kind, before))
+    rows = rows[np.argsort(-held.bytes[rows], kind="stable")]
+    start_ns, end_ns, there = held.start_ns[rows], held.end_ns[rows], np.ones(len(rows), bool)
+    left = curve.bytes.copy()
+    gone = list[int]()
+    while left[at := int(left.argmax())] >= below_bytes:
+        at_ns = curve.time_ns[at]
+        around = there & (start_ns <= at_ns) & (end_ns > at_ns)
+        largest = int(around.argmax()) if len(around) else 0
+        if len(gone) == MOST_TO_GO or not len(around) or not around[largest]:
+            return None
+        there[largest] = False
+        gone.append(int(rows[largest]))
+        first, behind = np.searchsorted(curve.time_ns, [start_ns[largest], end_ns[largest]])
+        left[first:behind] -= held.bytes[rows[largest]]
+    return np.array(sorted(gone), np.int64)
