@@ -29,6 +29,13 @@ SYNCHRONIZATION = np.dtype([("kind", "i4"), ("type", "i4"), ("start", "u8"), ("e
 CUDA_EVENT = np.dtype([("kind", "i4"), ("correlation_id", "u4"), ("context_id", "u4"), ("stream_id", "u4"), ("cuda_event_sync_id", "u8")])
 
 
+MEMORY = np.dtype([("kind", "i4"), ("memory_operation_type", "i4"), ("memory_kind", "i4"), ("correlation_id", "u4"), ("address", "u8"),
+                   ("bytes", "u8"), ("timestamp", "u8"), ("pc", "u8"), ("process_id", "u4"), ("device_id", "u4"), ("context_id", "u4"),
+                   ("stream_id", "u4"), ("name", "i8"), ("is_async", "u4"), ("pad1", "u4"),
+                   ("memory_pool_config", [("memory_pool_type", "i4"), ("pad2", "u4"), ("address", "u8"), ("release_threshold", "u8"),
+                                           ("pool", [("size_", "u8")]), ("utilized_size", "u8")]), ("source", "i8")])  # fmt: skip
+
+
 class ActivityKind(IntEnum):
     MEMCPY = 1
     MEMSET = 2
@@ -41,6 +48,7 @@ class ActivityKind(IntEnum):
     MEMCPY2 = 22
     CUDA_EVENT = 36
     SYNCHRONIZATION = 38
+    MEMORY2 = 49
 
 
 Runtime = IntEnum(
@@ -71,12 +79,14 @@ Driver = IntEnum(
 
 
 DTYPES = {"kernel": KERNEL, "memcpy": MEMCPY, "memcpy_pto_p": PEER, "memset": MEMSET, "api": API, "marker": MARKER,
-          "marker_data": MARKER_DATA, "overhead": OVERHEAD, "synchronization": SYNCHRONIZATION, "cuda_event": CUDA_EVENT}  # fmt: skip
+          "marker_data": MARKER_DATA, "overhead": OVERHEAD, "synchronization": SYNCHRONIZATION, "cuda_event": CUDA_EVENT,
+          "memory": MEMORY}  # fmt: skip
 OF_KIND = {
     ActivityKind.MEMCPY: MEMCPY, ActivityKind.MEMCPY2: PEER, ActivityKind.MEMSET: MEMSET, ActivityKind.DRIVER: API,
     ActivityKind.RUNTIME: API, ActivityKind.CONCURRENT_KERNEL: KERNEL, ActivityKind.MARKER: MARKER,
     ActivityKind.MARKER_DATA: MARKER_DATA, ActivityKind.OVERHEAD: OVERHEAD,
     ActivityKind.CUDA_EVENT: CUDA_EVENT, ActivityKind.SYNCHRONIZATION: SYNCHRONIZATION,
+    ActivityKind.MEMORY2: MEMORY,
 }  # fmt: skip
 
 CUPTI = SimpleNamespace(
@@ -89,10 +99,12 @@ CUPTI = SimpleNamespace(
 )
 
 
-def record(kind: ActivityKind, **fields: int) -> bytes:
-    """Return the bytes of one record; ``thread`` is the thread of a marker or an overhead."""
+def record(kind: ActivityKind, **fields) -> bytes:
+    """Return the bytes of one record; ``thread`` is the thread of a marker or an overhead, ``pool`` address and size of a memory pool."""
     row = np.zeros((), OF_KIND[kind])
     row["kind"] = kind
+    if (pool := fields.pop("pool", None)) is not None:
+        row["memory_pool_config"]["address"], row["memory_pool_config"]["pool"]["size_"] = pool
     thread = fields.pop("thread", None)
     for name, value in fields.items():
         row[name] = value

@@ -79,6 +79,12 @@ def test_a_total_below_the_events_is_not_used():
     assert said == ["memory of GPU 0: at 1 moment the allocator's total is less than the events add up to: totals are not used"]
 
 
+def test_an_event_of_no_byte_tells_what_was_held_before():
+    found, said = tabled([(10, 0, 0, 0, 9, -1), (20, 5, 1, 0, 14, -1), (30, 0, 0, 0, -1, -1)])
+    assert rows_of(found) == [(BEFORE, HELD, 9, BEFORE_THE_RECORDING), (20, HELD, 5, "")]
+    assert not said
+
+
 def test_reserved_memory_follows_its_total():
     found, _ = tabled([(10, 5, 1, 0, 5, 20), (20, 30, 2, 0, 35, 60), (30, -30, 2, 0, 5, 30), (40, -5, 1, 0, 0, 0)], kind="PyTorch")
     reserved = found.rows(found.level == Level.RESERVED)

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("bundle")
 class Recorded:
     """What `ss.record` returns, without a GPU: a trace with one kernel for each time that the block was entered."""
 
-    def __init__(self, name, gpu, last, stacks):
-        self.name, self.gpu, self.last, self.stacks, self.begun, self.ended = name, gpu, last, stacks, 0, False
+    def __init__(self, name, gpu, last, stacks, memory):
+        self.name, self.gpu, self.last, self.stacks, self.memory, self.begun, self.ended = name, gpu, last, stacks, memory, 0, False
 
     def __enter__(self):
         self.begun += 1
@@ -52,11 +52,12 @@ def shell(tmp_path):
 def recordings(monkeypatch):
     made = []
 
-    def fake(name, *, gpu=None, last=None, stacks=False):
-        made.append(Recorded(name, gpu, last, stacks))
+    def fake(name, *, gpu=None, last=None, stacks=False, memory=False):
+        made.append(Recorded(name, gpu, last, stacks, memory))
         return made[-1]
 
-    assert list(inspect.signature(record).parameters) == ["name", "gpu", "path", "last", "stacks"]  # what stands in for it is called alike
+    # What stands in for it is called alike.
+    assert list(inspect.signature(record).parameters) == ["name", "gpu", "path", "last", "stacks", "memory"]
     monkeypatch.setattr(cell_recording, "record", fake)
     return made
 
@@ -68,11 +69,11 @@ def run(shell, cell):
 
 
 def test_a_cell_is_recorded_shown_and_kept_and_runs_as_any_cell(shell, recordings):
-    result, captured = run(shell, "%%streamscope record --name step --gpu 1\nvalue = 20\ntwice = value * 2\ntwice + 2")
+    result, captured = run(shell, "%%streamscope record --name step --gpu 1 --memory\nvalue = 20\ntwice = value * 2\ntwice + 2")
     result.raise_error()
     assert (result.result, shell.user_ns["twice"]) == (42, 40)
     (made,) = recordings
-    assert (made.name, made.gpu, made.last, made.stacks, made.begun) == ("step", 1, None, False, 1)
+    assert (made.name, made.gpu, made.last, made.stacks, made.memory, made.begun) == ("step", 1, None, False, True, 1)
     assert shell.user_ns["step"].info.program == "step"
     summary, live = (output.data for output in captured.outputs[:2])
     assert "step · recorded · a GPU" in summary["text/html"]

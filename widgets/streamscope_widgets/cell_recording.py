@@ -37,7 +37,7 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Any:
         raise UsageError("streamscope record needs a cell: write %%streamscope record on its first line, and code below it")
     code, last = _compiled(shell, f"record {line}", cell)
     try:
-        recording = record(chosen.name or UNNAMED, gpu=chosen.gpu, last=chosen.last, stacks=chosen.stacks)
+        recording = record(chosen.name or UNNAMED, gpu=chosen.gpu, last=chosen.last, stacks=chosen.stacks, memory=chosen.memory)
     except StreamscopeError as error:
         error.hint = hint_on_a_line(error.hint)
         raise

@@ -24,7 +24,7 @@ DESCRIPTION = (
 )
 RECORD = "record"
 RECORDS = "Run this cell and record what it does with CUDA, whichever library it uses: kernels, copies, calls, named ranges."
-RECORD_FLAGS = ("--name", "--gpu", "--last", "--stacks", "--timeline", "--no-timeline", "--help")
+RECORD_FLAGS = ("--name", "--gpu", "--last", "--stacks", "--memory", "--timeline", "--no-timeline", "--help")
 MOST_GPUS = 1023
 
 USAGE_OF_ASSERT = """usage: %streamscope_assert [--runs NAME] CONDITION [and CONDITION ...]
@@ -58,6 +58,7 @@ def record_parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--stacks", action="store_true", help="Also record which line of yours made each launch call. It needs Python 3.12 or later."
     )
+    made.add_argument("--memory", action="store_true", help="Also record which memory is held, from when to when.")
     _add_common(made, "Show the live timeline below the summary.")
     return made
 

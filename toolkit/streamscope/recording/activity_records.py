@@ -18,7 +18,8 @@ _Layouts = Mapping[int, "Layout"]
 
 _MARKER_START, _MARKER_END = 1 << 1, 1 << 2
 _STRUCTURE = 6  # CUPTI_METRIC_VALUE_KIND_NVTX_EXTENDED_PAYLOAD
-STRUCTURES = ("kernel", "memcpy", "memcpy_pto_p", "memset", "api", "synchronization", "cuda_event", "marker", "marker_data", "overhead")
+STRUCTURES = ("kernel", "memcpy", "memcpy_pto_p", "memset", "api", "synchronization", "cuda_event", "marker", "marker_data", "overhead",
+              "memory")  # fmt: skip
 """cupti-python's names of the record layouts, without their versions."""
 
 
@@ -69,6 +70,11 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     },
     "attributes": {"id": "id", "kind": "payload_kind", "payload": "payload.metric_value_uint64"},
     "overheads": {"start_ns": "start", "end_ns": "end", "thread": "object_id.pt.thread_id", "what": "overhead_kind"},
+    "memory": {
+        "time_ns": "timestamp", "gpu": "device_id", "address": "address", "bytes": "bytes", "correlation": "correlation_id",
+        "what": "memory_operation_type", "kind": "memory_kind", "async": "is_async", "pool": "memory_pool_config.address",
+        "pool_bytes": "memory_pool_config.pool.size_",
+    },
 }  # fmt: skip
 
 
@@ -81,7 +87,7 @@ class ActivityRecords:
     of markers, are addresses of ``texts``. ``graph_node`` is 0
     outside graphs; ``from_gpu`` and ``to_gpu`` are 0 where a copy stays on one GPU; ``event`` is the id of one record of an event. Markers
     are ends of NVTX ranges, and attributes say more of one of the same id; ``payloads`` has the bytes of those that came with a structure.
-    Overheads are the time that CUPTI and the driver themselves took.
+    Overheads are the time that CUPTI and the driver themselves took. Memory is what the driver gave, or got back.
     ``dropped`` counts records that CUPTI says it had no room for.
     """
 
@@ -92,6 +98,7 @@ class ActivityRecords:
     markers: Rows = field(default_factory=lambda: _empty("markers"))
     attributes: Rows = field(default_factory=lambda: _empty("attributes"))
     overheads: Rows = field(default_factory=lambda: _empty("overheads"))
+    memory: Rows = field(default_factory=lambda: _empty("memory"))
     texts: Mapping[int, str] = field(default_factory=dict)
     payloads: Mapping[int, bytes] = field(default_factory=dict)
     dropped: int = 0
@@ -226,5 +233,6 @@ def layouts_of(cupti: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[int, Lay
         (kinds.MARKER, "markers", 0, "marker"),
         (kinds.MARKER_DATA, "attributes", 0, "marker_data"),
         (kinds.OVERHEAD, "overheads", 0, "overhead"),
+        (kinds.MEMORY2, "memory", 0, "memory"),
     )
     return {int(kind): Layout(table, int(code), dtypes[structure]) for kind, table, code, structure in read}

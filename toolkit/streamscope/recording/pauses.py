@@ -13,12 +13,13 @@ from operator import add
 
 import numpy as np
 
+from streamscope.arrays import BoolArray, IntArray
 from streamscope.recording.activity_records import TEXT_COLUMNS, ActivityRecords, Rows
 from streamscope.recording.counting import Heard, Moment, Said, note, said_since
 from streamscope.trace.counters import Noted
 from streamscope.words import counted, listed, time_text
 
-_TABLES = ("calls", "work", "waits", "events", "markers", "attributes", "overheads")
+_TABLES = ("calls", "work", "waits", "events", "markers", "attributes", "overheads", "memory")
 _TIMES = frozenset({"start_ns", "end_ns", "time_ns"})
 _NUMBERS = ("correlation", "event", "id")
 """CUPTI counts calls, records of events and ranges anew when it has left the process in between."""
@@ -69,6 +70,14 @@ def without_pauses(pieces: Sequence[Piece], last_ns: int | None = None) -> tuple
     more = f" and {len(at) - _MOST_TOLD} more" if len(at) > _MOST_TOLD else ""
     note = f"cut out: {counted(len(at), 'pause')}, {time_text(told_ns)} together, at {listed(at[:_MOST_TOLD])}{more}"
     return _joined(parts), end_ns, [note] if at else []
+
+
+def without_pauses_ns(time_ns: IntArray, pieces: Sequence[Piece]) -> tuple[IntArray, BoolArray]:
+    """Return times on the clock of the records, and which of them lie in a pause: those are when it began."""
+    start_ns, waited_ns = (np.array([getattr(piece, name) for piece in pieces], np.int64) for name in ("start_ns", "waited_ns"))
+    piece = np.maximum(np.searchsorted(start_ns, time_ns, side="right") - 1, 0)
+    paused = (time_ns > waited_ns[piece]) & (piece < len(pieces) - 1)
+    return np.minimum(time_ns, waited_ns[piece]) - np.array(_cuts_ns(pieces))[piece], paused
 
 
 def said_without_pauses(pieces: Sequence[Piece], since_ns: int = 0) -> Noted:

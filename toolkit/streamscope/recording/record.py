@@ -20,6 +20,7 @@ from streamscope.interrupts import deferred
 from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.counting import HostTimes
 from streamscope.recording.launch_lines import LaunchLines
+from streamscope.recording.memory import MEMORY, AllocatorHistories, given_back_in_pause, recorded_memory
 from streamscope.recording.pauses import Piece, said_without_pauses, without_pauses
 from streamscope.recording.ranks import ALONE, check_file_name, file_of_rank, rank_here
 from streamscope.recording.recorded_trace import CodeBlock, recorded_trace
@@ -48,13 +49,22 @@ class Recording:
     """
 
     def __init__(
-        self, name: str, gpu: int | None, path: Path | None = None, last_ns: int | None = None, lines: LaunchLines | None = None
+        self,
+        name: str,
+        gpu: int | None,
+        path: Path | None = None,
+        last_ns: int | None = None,
+        lines: LaunchLines | None = None,
+        *,
+        memory: bool = False,
     ) -> None:
         self.name = name
         self.gpu = gpu
         self.path = path
         self._last_ns = last_ns
         self._lines = lines
+        self._kinds = (*KINDS, MEMORY) if memory else KINDS
+        self._histories: AllocatorHistories | None = None
         self._state = "not begun"
         self._why = RecordingError(f"the recording {name!r} has not ended", hint="read recording.trace behind the with block")
         self._trace: Trace | None = None
@@ -120,6 +130,8 @@ class Recording:
         """
         self._check_is("paused", "resume")
         _waited_for_gpus()
+        if self._histories is not None:
+            self._pieces = given_back_in_pause(self._pieces, _is_held)
         self._begin()
 
     def __repr__(self) -> str:
@@ -134,7 +146,14 @@ class Recording:
         else:
             with suppress(RecordingError):  # Only the name of a file needs to know.
                 self._rank = rank_here()
-        self._begin()
+        with deferred():
+            if MEMORY in self._kinds:
+                self._histories = AllocatorHistories(_gpus_in_use())
+        try:
+            self._begin()
+        except BaseException:
+            self._stop_histories()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -152,6 +171,8 @@ class Recording:
                 if error is None:
                     raise
                 error.add_note(f"and its recording failed: {failure}")  # The user's error comes first.
+            finally:
+                self._stop_histories()
 
     def _check_is(self, state: str, verb: str) -> None:
         if self._state != state:
@@ -161,11 +182,16 @@ class Recording:
         self._state = "failed"
         self._why = RecordingError(f"the recording {self.name!r} failed: {failure}")
 
+    def _stop_histories(self) -> None:
+        histories, self._histories = self._histories, None
+        if histories is not None:
+            histories.stop()
+
     def _begin(self) -> None:
         before = self._state
         try:
             with deferred():
-                opened = subscription().recording(KINDS, last_ns=self._last_ns)
+                opened = subscription().recording(self._kinds, last_ns=self._last_ns)
                 self._records = opened.__enter__()
                 self._open, self._state = opened, "recording"
                 self._said = HostTimes(subscription().now_ns, self._last_ns)
@@ -221,6 +247,11 @@ class Recording:
             start_ns = end_ns - self._last_ns
             records, whole_ns, said = launched_since(records, start_ns)
             ring = [f"only the last {time_text(self._last_ns)} are kept: {said}"]
+        memory = None
+        if self._histories is not None:
+            memory = recorded_memory(records, self._pieces, self._histories.end())
+            ring += self._histories.said
+            ring += ["memory of the driver's that no pool took is known from then on only"] if whole_ns > self._pieces[0].start_ns else []
         notes = [*notes, *ring, *pauses, *self._obstacles]
         gpus = np.unique(records.work["gpu"]).tolist()
         kept = gpus if self.gpu is None else [self.gpu] if self.gpu in gpus else []
@@ -234,7 +265,9 @@ class Recording:
         device = host_info({gpu: device_info(gpu) for gpu in kept})
         noted = said_without_pauses(self._pieces, start_ns)
         call_name = subscription().call_name
-        self._trace = recorded_trace(records, block, device, call_name, notes, rank=self._rank, noted=noted, lines=self._lines)
+        self._trace = recorded_trace(
+            records, block, device, call_name, notes, rank=self._rank, noted=noted, lines=self._lines, memory=memory
+        )
         self._state = f"{len(self._trace.spans):,} spans"
         if records.dropped or missing_records(self._trace.spans).calls:
             warnings.warn(f"the recording {self.name!r} is not whole: {'; '.join(self._trace.info.notes)}", RecordingWarning, stacklevel=3)
@@ -255,6 +288,7 @@ def record(
     path: str | Path | None = None,
     last: float | None = None,
     stacks: bool = False,
+    memory: bool = False,
 ) -> Recording:
     """Record the CUDA work of a block of code, whichever library it uses.
 
@@ -281,6 +315,10 @@ def record(
         line of yours takes about a quarter of a microsecond longer; code of libraries, and Python's own, does not.
         ``trace.info.ledger["lines_ns"]`` is about how long that took in all. Kernels of PyTorch's backward pass are launched by a thread
         without Python, so their line is unknown.
+    memory : bool
+        Also record which memory is held, from when to when: ``trace.memory``. Blocks that PyTorch and CuPy lend, with your line that took
+        each, segments that they take from the driver, and what else the driver gives. Both are asked for their own history, so an
+        allocation takes some microseconds longer. CuPy tells of the thread that begins the recording.
 
     Returns
     -------
@@ -315,10 +353,11 @@ def record(
     file = None if path is None else given_path(path, error=RecordingError)
     if file is not None:
         check_file_name(file)
-    if not isinstance(stacks, bool):
-        raise RecordingError(f"stacks={shown(stacks)} must be True or False")
+    for what, value in (("stacks", stacks), ("memory", memory)):
+        if not isinstance(value, bool):
+            raise RecordingError(f"{what}={shown(value)} must be True or False")
     last_ns = None if last is None else _last_ns(last)
-    return Recording(name, gpu, file, last_ns, LaunchLines(last_ns) if stacks else None)
+    return Recording(name, gpu, file, last_ns, LaunchLines(last_ns) if stacks else None, memory=memory)
 
 
 def _last_ns(last: object) -> int:
@@ -354,6 +393,19 @@ def device_info(gpu: int) -> DeviceInfo:
     return DeviceInfo("cuda", name, details)
 
 
+def _gpus_in_use() -> list[int]:
+    """Return the numbers of the GPUs that the process has begun to use."""
+    driver = _driver()
+    gpus = range(int(driver.cuDeviceGetCount()[1]))
+    return [gpu for gpu in gpus if driver.cuDevicePrimaryCtxGetState(driver.cuDeviceGet(gpu)[1])[2]]
+
+
+def _is_held(address: int, nbytes: int) -> bool:
+    """Tell whether memory of the driver's begins at an address and has so many bytes."""
+    status, start, size = _driver().cuMemGetAddressRange(address)
+    return int(status) == 0 and (int(start), int(size)) == (address, nbytes)
+
+
 def _waited_for_gpus() -> tuple[bool, list[str]]:
     """Wait for all GPUs that the process uses; return whether there are any, and the obstacle if it cannot.
 
@@ -364,17 +416,16 @@ def _waited_for_gpus() -> tuple[bool, list[str]]:
     _, before = driver.cuThreadExchangeStreamCaptureMode(relaxed)
     waited, failed = False, []
     try:
-        for gpu in range(int(driver.cuDeviceGetCount()[1])):
+        for gpu in _gpus_in_use():
             device = driver.cuDeviceGet(gpu)[1]
-            if driver.cuDevicePrimaryCtxGetState(device)[2]:
-                context = driver.cuDevicePrimaryCtxRetain(device)[1]
-                driver.cuCtxPushCurrent(context)
-                (status,) = driver.cuCtxSynchronize()
-                driver.cuCtxPopCurrent()
-                driver.cuDevicePrimaryCtxRelease(device)
-                waited = True
-                if int(status):
-                    failed.append(f"GPU {gpu} had not finished and could not be waited for: {status.name}")
+            context = driver.cuDevicePrimaryCtxRetain(device)[1]
+            driver.cuCtxPushCurrent(context)
+            (status,) = driver.cuCtxSynchronize()
+            driver.cuCtxPopCurrent()
+            driver.cuDevicePrimaryCtxRelease(device)
+            waited = True
+            if int(status):
+                failed.append(f"GPU {gpu} had not finished and could not be waited for: {status.name}")
     finally:
         driver.cuThreadExchangeStreamCaptureMode(before)
     return waited, failed

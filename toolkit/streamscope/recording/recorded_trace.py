@@ -20,6 +20,7 @@ from streamscope.trace.counters import Noted
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import distinct, looked_up
+from streamscope.trace.memory import Allocations
 from streamscope.trace.plausibility import timed
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.symbols import call_kinds
@@ -63,12 +64,13 @@ def recorded_trace(
     rank: Rank = ALONE,
     noted: Noted | None = None,
     lines: LaunchLines | None = None,
+    memory: Callable[[int, list[str]], Allocations] | None = None,
 ) -> Trace:
     """Return CUPTI's records of a block as a trace, whose zero is the start of the block.
 
     ``device`` names the GPUs whose work is kept. ``call_name`` returns a CUDA function's name by its number, of the
     runtime (1) or driver (0). ``noted``: counters and markers, on CUPTI's clock. ``lines``: those whose numbers
-    the calls have.
+    the calls have. ``memory``: see `foreign_trace`.
     """
     names, streams = Names(), Streams("context")
     placed = {table: _placed(getattr(records, table), streams) for table in ("work", "waits", "events")}
@@ -105,6 +107,7 @@ def recorded_trace(
         notes=said,
         waits=_event_waits(records, calls),
         noted=noted,
+        memory=memory,
         ledger={
             "recorded_ns": block.end_ns - block.start_ns,
             "cupti_itself_ns": _length_ns(own[~compiling]),

@@ -32,7 +32,7 @@ class MemoryEvents:
     time_ns : int64 array
         On one clock, whatever its zero is.
     bytes : int64 array
-        Negative where memory is given back.
+        Negative where memory is given back; 0 in an event that only tells a total.
     address : int64 array
         Any number that stands for one piece of memory of a GPU at a time.
     gpu : int64 array
@@ -108,11 +108,11 @@ def allocations_of(several: Sequence[MemoryEvents], zero_ns: int, said: list[str
 
 
 def _possible(events: MemoryEvents, said: list[str]) -> MemoryEvents:
-    """Leave out events at impossible times, of impossible sizes or GPUs, and of no byte, which change nothing."""
+    """Leave out events at impossible times, of impossible sizes or GPUs, and those of no byte that tell no total."""
     right = (np.abs(events.time_ns) < MOST_NS // 2) & (np.abs(events.bytes) < _MOST_BYTES) & (events.gpu >= -1) & (events.gpu <= MOST_GPU)
     if not right.all():
         said.append(f"left out: {counted(int((~right).sum()), 'event')} of memory at impossible times, of impossible sizes or GPUs")
-    return events.rows(right & (events.bytes != 0))
+    return events.rows(right & ((events.bytes != 0) | (events.total >= 0) | (events.reserved >= 0)))
 
 
 def _of_one_gpu(events: MemoryEvents, kind: int, said: list[str]) -> list[Mapping[str, npt.NDArray[Any]]]:
@@ -121,7 +121,9 @@ def _of_one_gpu(events: MemoryEvents, kind: int, said: list[str]) -> list[Mappin
     time_ns = np.maximum.accumulate(events.time_ns - count) + count
     gpu = int(events.gpu[0])
     where = f"GPU {gpu}" if gpu >= 0 else "the host"
-    row, start_ns, end_ns, lost = paired(events.address, events.bytes > 0, time_ns)
+    moved = np.flatnonzero(events.bytes)
+    row, start_ns, end_ns, lost = paired(events.address[moved], events.bytes[moved] > 0, time_ns[moved])
+    row = moved[row]
     if lost:
         said.append(f"memory of {where}: {counted(lost, 'event')} missing, since an address was taken, or given back, twice in a row")
     taken = events.bytes[row] > 0
