@@ -30,7 +30,7 @@ KEYS = [
     "waited_for_us", "bus_bandwidth", "busy_imbalance", "peer_copy_us", "copy_us", "idle_us", "overlap", "average_concurrency",
     "net_overlap_us",
     "kernel_count", "short_kernels", "late_kernels", "launch_latency_us", "launch_overhead_us", "queue_time_us", "api_time_us",
-    "queue_full_us", "streams", "at_least", "warnings", "gpus", "links", "counters", "markers",
+    "queue_full_us", "streams", "at_least", "warnings", "gpus", "links", "counters", "markers", "user_notes",
 ]  # fmt: skip
 
 

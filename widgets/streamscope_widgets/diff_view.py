@@ -87,7 +87,8 @@ def _paired(found: TraceDiff, side: int) -> Trace:
     operation = np.full(len(trace.spans), -1)
     operation[found.pairs[:, side]] = np.arange(len(found.pairs))
     spans = replace(trace.spans, operation=operation, part=np.zeros(len(operation), np.int64))
-    return Trace(spans, replace(trace.info, program=found.title), counters=trace.counters, markers=trace.markers, memory=trace.memory)
+    info = replace(trace.info, program=found.title)
+    return Trace(spans, info, counters=trace.counters, markers=trace.markers, memory=trace.memory, user_notes=trace.user_notes)
 
 
 def _longest_us(found: TraceDiff) -> float:

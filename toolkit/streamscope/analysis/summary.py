@@ -57,7 +57,7 @@ from streamscope.arrays import IntArray
 from streamscope.errors import printable
 from streamscope.results.result import Result
 from streamscope.trace.communication import checked_patterns
-from streamscope.trace.counters import Series
+from streamscope.trace.counters import NOTE_HEADS, Note, Series, note_rows
 from streamscope.trace.foreign import UNCALLED
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
@@ -216,6 +216,8 @@ class Summary(Result):
         Name, count, least, largest and last value of each counter of the trace, as `Counters.summary` has them.
     markers : int
         How many markers the trace has.
+    user_notes : tuple of Note
+        Your notes on the trace.
     """
 
     view = "summary"
@@ -259,6 +261,7 @@ class Summary(Result):
     links: tuple[LinkCopies, ...] = ()
     counters: tuple[Mapping[str, Any], ...] = ()
     markers: int = 0
+    user_notes: tuple[Note, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values: times in µs, None where there is nothing to measure.
@@ -285,6 +288,7 @@ class Summary(Result):
             "links": [link.to_dict() for link in self.links],
             "counters": [dict(each) for each in self.counters],
             "markers": self.markers,
+            "user_notes": [note.to_dict() for note in self.user_notes],
         }
 
     @property
@@ -332,6 +336,7 @@ class Summary(Result):
         page += ["", *markdown_rows(KERNEL_HEADS, (kernel.cells() for kernel in self.kernels))] if self.kernels else []
         page += ["", capitalised(self.more_kernels)] if self.more_kernels else []
         page += ["", *(f"- {in_markdown(capitalised(warning))}." for warning in self.warnings)] if self.warnings else []
+        page += ["", *markdown_rows(NOTE_HEADS, note_rows(self.user_notes), words=len(NOTE_HEADS))] if self.user_notes else []
         return printable("\n".join([*page, ""]))
 
     def stream_rows(self) -> Iterator[tuple[str, ...]]:
@@ -372,8 +377,9 @@ class Summary(Result):
         gpus = ["", *aligned([GPU_HEADS, *self.gpu_rows()], numbers=True)] if self.gpus else []
         links = ["", *aligned([LINK_HEADS, *self.link_rows()], numbers=True)] if self.links else []
         counters = ["", *aligned([COUNTER_HEADS, *self.counter_rows()], numbers=True)] if self.counters else []
+        notes = ["", *aligned([NOTE_HEADS, *note_rows(self.user_notes)])] if self.user_notes else []
         metrics = aligned([row[:2] for row in self.rows()])
-        return printable("\n".join([self.title, *metrics, *gpus, *links, *counters, *kernels, *warnings]))
+        return printable("\n".join([self.title, *metrics, *gpus, *links, *counters, *kernels, *warnings, *notes]))
 
     @property
     def more_kernels(self) -> str:
@@ -469,9 +475,9 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     [1] a profiler stretched the recorded run, its calls most: time a run without it
     """
     found = _metrics(trace, alone, checked_patterns(communication))
-    if not len(trace.counters) and not len(trace.markers):
+    if not len(trace.counters) and not len(trace.markers) and not trace.user_notes:
         return found
-    return replace(found, counters=tuple(trace.counters.summary()), markers=len(trace.markers))
+    return replace(found, counters=tuple(trace.counters.summary()), markers=len(trace.markers), user_notes=trace.user_notes)
 
 
 def _metrics(trace: Trace, alone: Trace | None, patterns: list[str]) -> Summary:

@@ -72,6 +72,7 @@ def read(
 def _print(console: Console, found: Summary, held: MemoryUse | None) -> None:
     """Print the numbers, the peak of the memory, the streams and the warnings."""
     from streamscope.analysis.summary import COUNTER_HEADS, GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS
+    from streamscope.trace.counters import NOTE_HEADS, note_rows
 
     print_sentences(console, found.title, "bold", whole=True)
     print_table(console, table(None, ((label, value) for label, value, _ in found.rows())))
@@ -97,6 +98,9 @@ def _print(console: Console, found: Summary, held: MemoryUse | None) -> None:
         if found.more_kernels:
             console.print(found.more_kernels)
     print_warnings(console, found.warnings)
+    if found.user_notes:
+        console.print()
+        print_table(console, table(NOTE_HEADS, note_rows(found.user_notes), names=-1))
 
 
 def _print_memory(console: Console, found: MemoryUse) -> None:

@@ -4,8 +4,8 @@ Names, lanes, kinds and bases are dictionary-encoded strings, so that DuckDB, pa
 A kernel whose symbol is not known has no value there.
 The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "gpus", "origins", "columns", "digest"}``: the version of
 this layout, the `TraceInfo`, the lists in the order in which the trace had them, the `Origins`, a digest of the columns, and one of all of
-these. ``"blocks"``, ``"collectives"``, ``"peers"``, ``"sites"``, ``"counters"``, ``"markers"`` and ``"memory"`` are there where the trace
-has some. Files without ``gpus`` are of one GPU. Pages have checksums.
+these. ``"blocks"``, ``"collectives"``, ``"peers"``, ``"sites"``, ``"counters"``, ``"markers"``, ``"memory"`` and ``"user_notes"`` are there
+where the trace has some. Files without ``gpus`` are of one GPU. Pages have checksums.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streamscope.files import written_whole
 from streamscope.formats.pages import MAGIC, checked_columns
 from streamscope.trace.collectives import Collectives, PeerCopies
 from streamscope.trace.columns import Blocks, Columns
-from streamscope.trace.counters import Counters, Markers
+from streamscope.trace.counters import Counters, Markers, Note
 from streamscope.trace.file_checks import MOST_JSON_BYTES, checked_content, file_errors, listed_texts, opened, parsed, whole, with_digest
 from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.info import TraceInfo
@@ -104,7 +104,8 @@ def _read(data: bytes) -> Trace:
         raise TraceError(f"it is not a readable Parquet file: {reason:.200}", hint="truncated, or another format?") from error
     beside: dict[str, Any] = {name: kind.from_dict(layout.get(name)) for name, kind in _BESIDE.items()}
     info, origins = TraceInfo.from_dict(layout["info"]), Origins.from_dict(layout["origins"])
-    trace = Trace(_to_spans(table, layout), info, origins, **beside)
+    notes = tuple(Note(**stored) for stored in layout.get("user_notes", ()))
+    trace = Trace(_to_spans(table, layout), info, origins, **beside, user_notes=notes)
     if layout["columns"] != _digest(trace.spans):
         raise TraceError("its spans do not match its digest")
     return trace
@@ -123,6 +124,7 @@ def _to_arrow(trace: Trace) -> pa.Table:
         "gpus": spans.gpus,
         "origins": trace.origins.to_dict(),
         **{name: found.to_dict() for name in _BESIDE if len(found := getattr(trace, name))},
+        **({"user_notes": [asdict(note) for note in trace.user_notes]} if trace.user_notes else {}),
         "columns": _digest(spans),
     }
     try:

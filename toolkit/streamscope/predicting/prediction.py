@@ -52,8 +52,8 @@ class Prediction(Trace):
 
     Attributes
     ----------
-    spans, info, origins, blocks, collectives, peers, sites, counters, markers, memory
-        As of any trace; there are no blocks, and no counters, markers and memory, whose times would be others, too.
+    spans, info, origins, blocks, collectives, peers, sites, counters, markers, memory, user_notes
+        As of any trace; there are no blocks, and no counters, markers, memory and notes, whose times would be others, too.
     scenario : Scenario
         Its tasks and changes.
 
@@ -422,6 +422,7 @@ def _notes(scenario: Scenario) -> tuple[str, ...]:
     beside = _beside_neighbours(source)
     untimed = ["counters and markers"] if len(source.counters) or len(source.markers) else []
     untimed += ["memory"] if len(source.memory) else []
+    untimed += ["your notes"] if source.user_notes else []
     of, pace = f"{source.info.engine} on {source.info.device.name}", scenario.host.pace
     return (
         f"predicted from a trace of {of}: the trace gives durations of {listed(lasted)}, and {order}; the cost model gives all else",

@@ -7,6 +7,7 @@ from streamscope.trace.collectives import PeerCopies as PeerCopies
 from streamscope.trace.columns import Blocks as Blocks
 from streamscope.trace.counters import Counters as Counters
 from streamscope.trace.counters import Markers as Markers
+from streamscope.trace.counters import Note as Note
 from streamscope.trace.counters import Series as Series
 from streamscope.trace.format import FORMATS as FORMATS
 from streamscope.trace.format import Format as Format

@@ -1,26 +1,30 @@
-"""Counters and markers: numbers and moments that a program names, on the time axis of its spans."""
+"""Counters, markers and notes: numbers and moments that a program names, and what readers note, on the time axis of its spans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.arguments import shown
+from streamscope.arguments import shown, whole_number
 from streamscope.arrays import Array, IntArray
 from streamscope.errors import TraceError
 from streamscope.trace.columns import Columns, columns_of, holds, none
-from streamscope.trace.file_checks import MOST_NS, is_tuple_of_texts, listed_texts
-from streamscope.words import counted
+from streamscope.trace.file_checks import MOST_NS, is_text, is_tuple_of_texts, listed_texts
+from streamscope.trace.spans import SpanTable
+from streamscope.words import counted, exact_time_text, listed
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LONGEST_COUNTER = 1_000
 """Most characters of a name; those of files are cut."""
+MOST_NOTES, LONGEST_NOTE = 1_000, 2_000
+"""Notes of a trace, and characters of one."""
+NOTE_HEADS = ("note", "at", "lane", "text")
 
 
 @dataclass(frozen=True)
@@ -241,6 +245,134 @@ class Markers(Columns):
 def _check_sorted(found: Columns) -> None:
     if (np.diff(getattr(found, next(iter(columns_of(type(found)))))) < 0).any():
         raise TraceError(f"{found.NOUN} must be sorted by their times")
+
+
+@dataclass(frozen=True)
+class Note:
+    """A note of yours: on a moment or a stretch of a trace's time axis, or on the trace as a whole. `Trace.with_note` makes it.
+
+    Attributes
+    ----------
+    text : str
+        One line of at most 2,000 characters.
+    start_ns, end_ns : int, optional
+        Since the trace's zero, as the times of its spans; equal for a moment. None for a note on the whole.
+    lane : str
+        Name of the lane that is meant; empty for none.
+
+    Raises
+    ------
+    TraceError
+        A field is wrong, or it ends before it starts.
+
+    Examples
+    --------
+    >>> from streamscope.trace import Note
+    >>> Note("the optimiser starts late", 1_250_000, 2_000_000).when
+    '1.25 ms to 2 ms'
+    """
+
+    text: str
+    start_ns: int | None = None
+    end_ns: int | None = None
+    lane: str = ""
+
+    def __post_init__(self) -> None:
+        if not is_text(self.text) or not 0 < len(self.text) <= LONGEST_NOTE or self.text != _on_a_line(self.text):
+            raise TraceError(f"a note is a text of 1 to {LONGEST_NOTE:,} characters on one line, not {shown(self.text)}")
+        if not is_text(self.lane):
+            raise TraceError(f"the lane of a note is its name, not {shown(self.lane)}")
+        if self.start_ns is None and self.end_ns is None:
+            return
+        start_ns, end_ns = self.start_ns, self.end_ns
+        if type(start_ns) is not int or type(end_ns) is not int or not -MOST_NS <= start_ns <= end_ns <= MOST_NS:
+            raise TraceError(f"a note is on times in whole ns, in their order, not on {shown(start_ns)} to {shown(end_ns)}")
+
+    @property
+    def when(self) -> str:
+        """Its time in words, exact to the ns: ``"1.25 ms"``, ``"1.25 ms to 2 ms"``; empty for a note on the whole."""
+        times_ns = dict.fromkeys(time_ns for time_ns in (self.start_ns, self.end_ns) if time_ns is not None)
+        return " to ".join(map(_short_time, times_ns))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values, times in µs; ``until_us`` is None for a moment, both times for a note on the whole."""
+        at_us = None if self.start_ns is None else self.start_ns / 1000
+        until_us = None if self.end_ns is None or self.end_ns == self.start_ns else self.end_ns / 1000
+        return {"text": self.text, "at_us": at_us, "until_us": until_us, "lane": self.lane or None}
+
+
+def sorted_notes(notes: Iterable[Note]) -> tuple[Note, ...]:
+    """Return notes in the order of their numbers: those on the whole first, then by time.
+
+    Raises
+    ------
+    TraceError
+        There are more than 1,000.
+    """
+    found = tuple(sorted(notes, key=lambda note: (-MOST_NS - 1, 0) if note.start_ns is None else (note.start_ns, note.end_ns)))
+    if len(found) > MOST_NOTES:
+        raise TraceError(f"{len(found):,} notes are too many: a trace keeps {MOST_NOTES:,}")
+    return found
+
+
+def without_note(notes: Sequence[Note], number: int) -> tuple[Note, ...]:
+    """Return notes without the one of this number, which tables and pictures show.
+
+    Raises
+    ------
+    TraceError
+        There is no such note.
+    """
+    if not notes:
+        raise TraceError("there is no note to remove", hint="with_note() adds one")
+    number = whole_number("number", number, 1, len(notes), error=TraceError)
+    return (*notes[: number - 1], *notes[number:])
+
+
+def note_rows(notes: Sequence[Note]) -> list[tuple[str, ...]]:
+    """Return notes as text, in the order of `NOTE_HEADS`."""
+    return [(str(number), note.when or "whole trace", note.lane, note.text) for number, note in enumerate(notes, 1)]
+
+
+def note_on(
+    spans: SpanTable, extent_ns: tuple[int, int], text: Any, at_us: float | None, until_us: float | None, lane: str, span: int | None
+) -> Note:
+    """Make a note on a trace of these spans, which lasts from and to ``extent_ns``; `Trace.with_note` describes the rest."""
+    if isinstance(text, str):  # `Note` refuses all else.
+        text = _on_a_line(text)
+    if span is not None:
+        if at_us is not None or until_us is not None or lane:
+            raise TraceError("a note on a span has its times and its lane", hint="leave out at_us, until_us and lane")
+        row = whole_number("span", span, 0, len(spans) - 1, error=TraceError)
+        return Note(text, int(spans.start_ns[row]), int(spans.end_ns[row]), spans.lanes[spans.lane[row]])
+    if lane and lane not in spans.lanes:
+        raise TraceError(f"the trace has no lane {shown(lane)}", hint=f"its lanes are {listed([*spans.lanes[:10]])}")
+    if at_us is None:
+        if until_us is not None:
+            raise TraceError(f"until_us={shown(until_us)} needs a start", hint="give at_us, too")
+        return Note(text, lane=lane)
+    start_ns = _time_ns("at_us", at_us, extent_ns)
+    end_ns = start_ns if until_us is None else _time_ns("until_us", until_us, extent_ns)
+    if end_ns < start_ns:
+        raise TraceError(f"until_us={shown(until_us)} is before at_us={shown(at_us)}", hint="swap them")
+    return Note(text, start_ns, end_ns, lane)
+
+
+def _time_ns(name: str, time_us: Any, extent_ns: tuple[int, int]) -> int:
+    low_us, high_us = (time_ns / 1000 for time_ns in extent_ns)
+    number = isinstance(time_us, int | float | np.integer | np.floating) and not isinstance(time_us, bool)
+    if not number or not low_us <= time_us <= high_us:  # NaN lies nowhere.
+        raise TraceError(f"{name}={shown(time_us)} is not a time of the trace", hint=f"in µs, from {low_us:,.3f} to {high_us:,.3f}")
+    return round(float(time_us) * 1000)
+
+
+def _short_time(time_ns: int) -> str:
+    number, _, unit = exact_time_text(time_ns).partition(" ")
+    return f"{number.rstrip('0').rstrip('.')} {unit}"
+
+
+def _on_a_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 class Noted:

@@ -32,6 +32,7 @@ def trace_of_gpu(trace: Trace, gpu: int) -> Trace:
     new_row[rows] = np.arange(len(rows))
     known = (trace.origins.row_waits < len(new_row)).all(axis=1)
     waits = new_row[trace.origins.row_waits[known]]
+    others = {lane for lane, of in zip(trace.spans.lanes, trace.spans.gpus, strict=True) if of not in (-1, gpu)}
     return replace(
         trace,
         spans=on_used_lanes(trace.spans.select(rows), [lane for lane, of in enumerate(trace.spans.gpus) if of in (-1, gpu)]),
@@ -42,6 +43,7 @@ def trace_of_gpu(trace: Trace, gpu: int) -> Trace:
         sites=trace.sites.at(new_row),
         counters=trace.counters.of_gpu(gpu),
         memory=trace.memory.of_gpu(gpu),
+        user_notes=tuple(note for note in trace.user_notes if note.lane not in others),
     )
 
 

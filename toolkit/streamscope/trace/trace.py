@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from streamscope.arguments import given_path
+from streamscope.arguments import given_path, shown
 from streamscope.errors import OutputError, TraceError
 from streamscope.renamed import unknown_attribute
 from streamscope.results import views
@@ -17,7 +17,7 @@ from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
 from streamscope.trace.collectives import Collectives, PeerCopies
 from streamscope.trace.columns import Blocks
-from streamscope.trace.counters import Counters, Markers
+from streamscope.trace.counters import Counters, Markers, Note, note_on, sorted_notes, without_note
 from streamscope.trace.file_checks import plain
 from streamscope.trace.format import read_as, writers, written
 from streamscope.trace.info import DeviceInfo, TraceInfo
@@ -55,11 +55,13 @@ class Trace(Result):
         Named moments, of `ss.marker` or of another tool.
     memory : Allocations
         Memory over time: what was held, from when to when, and what took it.
+    user_notes : tuple of Note
+        Your notes, as `with_note` adds them; those of the recorder are ``info.notes``.
 
     Raises
     ------
     TraceError
-        Collectives, copies or launch sites name rows that are not work of a GPU.
+        Collectives, copies or launch sites name rows that are not work of a GPU; or notes are no `Note`, or more than 1,000.
 
     Examples
     --------
@@ -83,8 +85,13 @@ class Trace(Result):
     counters: Counters = field(default_factory=Counters)
     markers: Markers = field(default_factory=Markers)
     memory: Allocations = field(default_factory=Allocations)
+    user_notes: tuple[Note, ...] = ()
 
     def __post_init__(self) -> None:
+        given: Any = self.user_notes
+        if not isinstance(given, tuple) or not all(isinstance(note, Note) for note in given):
+            raise TraceError(f"user_notes of a trace must be a tuple of Note, not {shown(self.user_notes)}", hint="trace.with_note(text)")
+        object.__setattr__(self, "user_notes", sorted_notes(self.user_notes))
         for found in (self.collectives, self.peers, self.sites):
             if len(found) and not (found.span[-1] < len(self.spans) and (self.spans.kind[found.span] >= SpanKind.KERNEL).all()):
                 raise TraceError(f"{found.NOUN} must name rows with work of a GPU; the trace has {counted(len(self.spans), 'span')}")
@@ -129,6 +136,63 @@ class Trace(Result):
         from streamscope.trace.one_gpu import trace_of_gpu
 
         return trace_of_gpu(self, gpu)
+
+    def with_note(
+        self, text: str, at_us: float | None = None, until_us: float | None = None, *, lane: str = "", span: int | None = None
+    ) -> Self:
+        """Return the trace with one more note of yours, which reports, pictures and files then have.
+
+        Notes are numbered: those on the whole trace first, then by time.
+
+        Parameters
+        ----------
+        text : str
+            At most 2,000 characters; line breaks become spaces.
+        at_us, until_us : float, optional
+            Moment or stretch on the time axis of the trace, in µs. Without them, the note is on the whole trace.
+        lane : str, optional
+            Name of the lane that is meant.
+        span : int, optional
+            Row of a span, instead of times and lane: the note is on its stretch and its lane.
+
+        Raises
+        ------
+        TraceError
+            A time is outside of the trace or no number, the stretch ends before it begins, there is no such lane or span, the text is
+            empty or too long, or the trace has 1,000 notes already.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> trace = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)["async"].trace
+        >>> trace = trace.with_note("before the fix").with_note("launches fall behind here", 20, 45.5, lane="host")
+        >>> [(note.when, note.lane, note.text) for note in trace.user_notes]
+        [('', '', 'before the fix'), ('20 µs to 45.5 µs', 'host', 'launches fall behind here')]
+        """
+        return replace(self, user_notes=(*self.user_notes, note_on(self.spans, self._extent_ns(), text, at_us, until_us, lane, span)))
+
+    def without_note(self, number: int) -> Self:
+        """Return the trace without the note of this number, which counts from 1.
+
+        Raises
+        ------
+        TraceError
+            There is no such note.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> trace = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)["async"].trace
+        >>> trace.with_note("before the fix").without_note(1) == trace
+        True
+        """
+        return replace(self, user_notes=without_note(self.user_notes, number))
+
+    def _extent_ns(self) -> tuple[int, int]:
+        """Return the first and the last time of the trace, its zero among them."""
+        moments = (self.counters.time_ns, self.markers.time_ns)
+        first = min(int(times_ns.min(initial=0)) for times_ns in (self.spans.start_ns, *moments))
+        return first, max(int(times_ns.max(initial=0)) for times_ns in (self.spans.end_ns, *moments))
 
     def timeline(self, by: Literal["stream", "multiprocessor"] = "stream") -> Timeline:
         """Return the live timeline of this trace, as a notebook widget.
@@ -207,6 +271,7 @@ class Trace(Result):
                 "gpus": self.gpus,
                 "spans": {kind: count for kind, count in counts.items() if count},
                 "end_ns": int(spans.end_ns.max(initial=0)),
+                "user_notes": [note.to_dict() for note in self.user_notes],
             }
         )
         return found
