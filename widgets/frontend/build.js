@@ -1,13 +1,14 @@
-// Bundles src/index.js into the one file that notebooks load, and src/report.js into the one that reports hold.
+// Bundles src/index.js into the one file that notebooks load, src/report.js into the one that reports hold, and src/second.js into the one that
+// either gets when it is needed.
 //
 // Each is a module whose code sits in one variable: anywidget imports its default export, and a report, which
-// inlines the file, calls the variable. Usage: node build.js OUTPUT SOURCE_HASH [REPORT_OUTPUT]
+// inlines the file, calls the variable. Usage: node build.js OUTPUT SOURCE_HASH REPORT_OUTPUT SECOND_OUTPUT
 
 import { build, transform } from "esbuild";
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 
-const [output = "dist/timeline.js", sourceHash = "unknown", reportOutput = "dist/report.js"] = process.argv.slice(2);
+const [output = "dist/timeline.js", sourceHash = "unknown", reportOutput = "dist/report.js", secondOutput = "dist/details.js"] = process.argv.slice(2);
 
 /** A style sheet as a text without what only people read. */
 async function small({ path }) {
@@ -52,13 +53,17 @@ const offered = {
   },
 };
 
-/** A bundle that puts some names of an entry into the variable `streamscopeTimeline`; esbuild's own way to do so takes 600 bytes more. */
-const bundle = (entry, names, outfile, footer) => build({
-  stdin: { contents: `import { ${names} } from "${entry}"; streamscopeTimeline = { ${names} };`, resolveDir: folder },
+// Short names that were given: the second bundle uses what the others have.
+let mangleCache = {};
+
+/** A bundle that puts some names of an entry into a variable; esbuild's own way to do so takes 600 bytes more. */
+const bundle = async (entry, names, outfile, footer, variable = "streamscopeTimeline") => ({ mangleCache } = await build({
+  stdin: { contents: `import { ${names} } from "${entry}"; ${variable} = { ${names} };`, resolveDir: folder },
   outfile,
   bundle: true,
   minify: true,
   mangleProps: OURS,
+  mangleCache,
   define: Object.fromEntries(named.map(([owner, name]) => [owner === "globalThis" ? name : `${owner}.${name}`, `${owner}_${name}`])),
   format: "iife",
   target: ["es2022"],
@@ -66,13 +71,14 @@ const bundle = (entry, names, outfile, footer) => build({
   plugins: [{ name: "small-css", setup: (build) => build.onLoad({ filter: /\.css$/ }, small) }, offered],
   inject: ["offered:"],
   legalComments: "none",
-  banner: { js: `// streamscope timeline, sources ${sourceHash}\nvar streamscopeTimeline;` },
+  banner: { js: `// streamscope timeline, sources ${sourceHash}\nvar ${variable};` },
   footer: { js: footer },
   logLevel: "warning",
-});
+}));
 
 await bundle(
-  "./src/index.js", "widget, mount, decode", output,
-  "export default streamscopeTimeline.widget;\nexport const { mount, decode } = streamscopeTimeline;",
+  "./src/index.js", "widget, open, mount, decode", output,
+  "export default streamscopeTimeline.widget;\nexport const { open, mount, decode } = streamscopeTimeline;",
 );
 await bundle("./src/report.js", "mountPage", reportOutput, "");
+await bundle("./src/second.js", "Tiles, DetailsView", secondOutput, "export const { Tiles, DetailsView } = streamscopeSecond;", "streamscopeSecond");

@@ -81,7 +81,8 @@
         const content = await read(path(), modules, settings, wanted);
         const { title, finding, further, warnings, header, block, bundle, stamp } = content;
         // Browsers keep what JupyterLab serves for a year, by its address.
-        const { mount } = await import(new URL(`timeline.js?v=${bundle}`, here).href);
+        const load = (name) => import(new URL(`${name}?v=${bundle}`, here).href);
+        const { open } = await load("timeline.js");
         if (mine !== turn) return;
         timeline?.destroy();
         const stage = make("div", "");
@@ -104,7 +105,7 @@
           await draw(`The file was written again since it was drawn. It was read anew${paths ? ": ask for the critical path again" : ""}.`);
           throw new Error("the file was written again");
         };
-        timeline = mount(stage, header, block, ask);
+        timeline = await open(stage, header, block, ask, () => load("details.js"));
       } catch (error) {
         if (mine !== turn) return;
         if (gpu === undefined) {

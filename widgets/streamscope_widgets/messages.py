@@ -7,11 +7,21 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 
+class FramesOf(TypedDict):
+    """Frames of a group's call tree."""
+
+    group: int
+    by: str
+    """``code`` or ``range``."""
+    numbers: list[int]
+
+
 class Filter(TypedDict):
-    """A search, by a name's code or by a text in lower case."""
+    """A search, by a name's code, by a text in lower case, or by the frames that launched spans."""
 
     code: int | None
     text: str
+    frame: NotRequired[FramesOf]
 
 
 class Ready(TypedDict):
@@ -81,6 +91,21 @@ class TotalsQuestion(Question):
     areas: list[AreaOfGroup]
 
 
+class TreeQuestion(Question):
+    """Asks where the time of a group's GPU goes by code."""
+
+    group: int
+    by: str
+    """``code`` or ``range``; the other comes where the trace tells only that."""
+
+
+class FrameQuestion(TreeQuestion):
+    """Asks for the frame of a span."""
+
+    span: int
+    """Row of the trace."""
+
+
 class PathsAnswer(TypedDict):
     """The critical path of each group."""
 
@@ -140,6 +165,34 @@ class TotalsAnswer(TypedDict):
     groups: list[Sums]
 
 
+class DetailsAnswer(TypedDict):
+    """The second bundle is the block."""
+
+
+class TreeAnswer(TypedDict):
+    """A call tree: frames, each after the one around it."""
+
+    by: str
+    other: bool
+    """Whether there is a tree of the other kind, too."""
+    gpu: int | None
+    defined: bool
+    """Whether lines are where functions are defined."""
+    texts: list[str]
+    count: int
+    columns: dict[str, Any]
+    rows: int
+    """Spans of the group, whose frames are ``frame``."""
+    frame: dict[str, Any] | None
+    """Frame of each span, -1 for none; None where the browser does not have all spans."""
+
+
+class FrameAnswer(TypedDict):
+    """The frame of a span; -1 for none."""
+
+    frame: int
+
+
 class Spans(TypedDict):
     """All spans, or the overview of a long trace, as `payload.encode` writes them; beside it goes the block."""
 
@@ -163,6 +216,9 @@ ANSWERS: Mapping[str, type] = {
     "go": GoAnswer,
     "starts": StartsAnswer,
     "totals": TotalsAnswer,
+    "details": DetailsAnswer,
+    "tree": TreeAnswer,
+    "frame": FrameAnswer,
 }
 """Headers of the answers, by the type of the question."""
 
@@ -174,6 +230,9 @@ TO_PYTHON: Mapping[str, type] = {
     "go": GoQuestion,
     "starts": StartsQuestion,
     "totals": TotalsQuestion,
+    "details": Question,
+    "tree": TreeQuestion,
+    "frame": FrameQuestion,
 }
 
 TO_BROWSER: Mapping[str, type] = {"spans": Spans, "answer": Answer}

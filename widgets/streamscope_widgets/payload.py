@@ -21,6 +21,7 @@ from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import exact_time_text, shortened, time_text
 from streamscope_widgets.columns import ColumnBlock
+from streamscope_widgets.details import details_of
 from streamscope_widgets.gpu_activity import GpuActivity, activities_of
 from streamscope_widgets.overlap_columns import (
     encode_activity,
@@ -35,6 +36,7 @@ from streamscope_widgets.several_gpus import GpuWords, encode_collectives, fold,
 
 BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 REPORT_BUNDLE = BUNDLE.with_name("report.js")
+SECOND_BUNDLE = BUNDLE.with_name("details.js")
 
 STRETCHED = 0.02
 """A drawn run that differs from the makespan by more than this share says so."""
@@ -86,7 +88,7 @@ class Payload:
 
 
 def bundle_source(bundle: Path | None = None) -> str:
-    """Return the JavaScript that draws timelines: in notebooks, or, with `REPORT_BUNDLE`, in reports."""
+    """Return the JavaScript that draws timelines: in notebooks, or, with `REPORT_BUNDLE`, in reports; or another bundle."""
     bundle = bundle or BUNDLE
     try:
         return bundle.read_text(encoding="utf-8")
@@ -242,6 +244,7 @@ def encode_shown(groups: Sequence[TimelineGroup], shown: Sequence[Shown], codes:
         "order": order,
         "texts": list(codes.texts),
         "groups": headers,
+        "details": details_of([group for group in groups if not isinstance(group, BlockGroup)]),
         **header_words(),
     }
 

@@ -14,7 +14,9 @@ from streamscope.errors import printable
 from streamscope.files import written_whole
 from streamscope.trace import TimelineGroup
 from streamscope.words import time_text
-from streamscope_widgets.payload import REPORT_BUNDLE, Payload, Traces, as_groups, bundle_source, encode
+from streamscope_widgets.columns import ColumnBlock
+from streamscope_widgets.details import encode_tree, tells_code
+from streamscope_widgets.payload import REPORT_BUNDLE, SECOND_BUNDLE, Payload, Traces, as_groups, bundle_source, encode
 from streamscope_widgets.show.html import Html, fill
 from streamscope_widgets.still_timeline import timeline_svg
 
@@ -94,9 +96,14 @@ PAGE = """<!doctype html>
 <footer>{provenance}</footer>
 <script type="application/json" id="timeline-header">{header}</script>
 <script type="text/plain" id="timeline-block" data-packing="{packing}">{block}</script>
-<script type="module">{script}</script>
+{details}<script type="module">{script}</script>
 </body>
 </html>
+"""
+
+
+DETAILS = """<script type="application/json" id="details-header">{header}</script>
+<script type="text/plain" id="details-block" data-packing="{packing}">{block}</script>
 """
 
 
@@ -131,8 +138,10 @@ def report(
     ``budget_bytes``: largest size of the file. If the spans do not fit, the end of the traces is left out, and the page says so.
     """
     groups = as_groups(traces)
-    script, still, above, under = _script(), timeline_svg(groups), _sections(sections), _sections(below)
-    payload, packed = fit(groups, budget_bytes - sum(len(part.encode()) for part in (STYLE, script, still, above, under)))
+    details = answers(groups)
+    script, still, above, under = _script(second=details is not None), timeline_svg(groups), _sections(sections), _sections(below)
+    told = _details(details)
+    payload, packed = fit(groups, budget_bytes - sum(len(part.encode()) for part in (STYLE, script, still, above, under, told)))
     page = fill(
         PAGE,
         title=title,
@@ -146,6 +155,7 @@ def report(
         header=Html(script_json(payload.header)),
         packing="gzip" if packed is not payload.block else "none",
         block=Html(base64.b64encode(packed).decode("ascii")),
+        details=told,
         script=Html(script),
         provenance=provenance(groups),
     )
@@ -192,10 +202,35 @@ def _written(page: Html, path: Path) -> Path:
     return path
 
 
-def _script() -> str:
-    """Return the one script that the page's policy lets run: any other script in the page does nothing."""
-    bundle = bundle_source(REPORT_BUNDLE).replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    return f"\n{bundle}\nstreamscopeTimeline.mountPage(document);\n"
+def answers(groups: Sequence[TimelineGroup]) -> Payload | None:
+    """Encode the answers to all that the second bundle asks, by the words of the question; None where it has nothing to show."""
+    block = ColumnBlock()
+    header: dict[str, Any] = {}
+    for number, group in enumerate(groups):
+        for by, known in tells_code(group.trace).items():
+            if known:
+                header[f"tree/{number}/{by}"] = encode_tree(group.trace, by, block, len(group.trace.spans))
+    return Payload(header, block.to_bytes()) if header else None
+
+
+def _details(details: Payload | None) -> Html:
+    """Return what the second bundle asks for; nothing where there is nothing to ask."""
+    if details is None:
+        return Html()
+    packed = pack(details.block)
+    packing = "gzip" if packed is not details.block else "none"
+    header, block = Html(script_json(details.header)), Html(base64.b64encode(packed).decode("ascii"))
+    return fill(DETAILS, header=header, packing=packing, block=block)
+
+
+def _script(*, second: bool) -> str:
+    """Return the one script that the page's policy lets run: any other script in the page does nothing.
+
+    ``second``: with the second bundle, where it has something to show.
+    """
+    bundles = [bundle_source(REPORT_BUNDLE), *([bundle_source(SECOND_BUNDLE).partition("\nexport ")[0]] if second else [])]
+    source = "\n".join(bundles).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return f"\n{source}\nstreamscopeTimeline.mountPage(document{', streamscopeSecond' * second});\n"
 
 
 def _sections(blocks: Sequence[str]) -> str:

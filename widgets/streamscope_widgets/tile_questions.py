@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.analysis.call_tree import TreeBy
 from streamscope.arrays import BoolArray, IntArray
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
+from streamscope_widgets.columns import ColumnBlock
+from streamscope_widgets.details import encode_tree, tree_of
 from streamscope_widgets.levels import StretchLevels
 from streamscope_widgets.messages import (
     FindAnswer,
     FindQuestion,
+    FrameAnswer,
+    FrameQuestion,
     GoAnswer,
     GoQuestion,
     HitCounts,
@@ -23,8 +28,9 @@ from streamscope_widgets.messages import (
     TileQuestion,
     TotalsAnswer,
     TotalsQuestion,
+    TreeQuestion,
 )
-from streamscope_widgets.payload import Payload, encode_paths
+from streamscope_widgets.payload import SECOND_BUNDLE, Payload, bundle_source, encode_paths
 from streamscope_widgets.rows import SLOTS
 from streamscope_widgets.tiles import Part, Tiles
 
@@ -35,12 +41,12 @@ MOST_MARKS = 500
 def answer(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: Mapping[str, Any]) -> Payload:
     """Answer a query of the browser; the header has ``refused`` where it cannot be.
 
-    ``tiles``: None where the browser has all spans: it then asks for critical paths alone.
+    ``tiles``: None where the browser has all spans: it then asks nothing about them.
     ``question``: one of `streamscope_widgets.messages.TO_PYTHON` that has an answer there.
     """
     try:
-        if question["type"] == "paths":
-            return encode_paths(groups)
+        if question["type"] in _OF_GROUPS:
+            return _OF_GROUPS[question["type"]](tiles, groups, question)
         if tiles is None:
             return Payload({"refused": "all spans were sent"}, b"")
         found = _ANSWERS[question["type"]](tiles, question)
@@ -51,11 +57,13 @@ def answer(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: Mappi
 
 def hits_of(tiles: Tiles, find: Mapping[str, Any] | None) -> list[BoolArray] | None:
     """Return for each group which drawn spans a search finds, by a name's code or by a text in lower case; the same as in ``filter.js``."""
-    if find is None or (find["code"] is None and not find["text"]):
+    frame = find and find.get("frame")
+    if find is None or (find["code"] is None and not find["text"] and not frame):
         return None
-    wanted = (find["code"], find["text"])
+    wanted = (find["code"], find["text"], frame)
     if tiles.found is None or tiles.found[0] != wanted:
-        tiles.found = (wanted, [_hits(tiles, part, *wanted) for part in tiles.parts])
+        found = _launched_by(tiles, **frame) if frame else [_hits(tiles, part, *wanted[:2]) for part in tiles.parts]
+        tiles.found = (wanted, found)
     return tiles.found[1]
 
 
@@ -73,6 +81,15 @@ def _hits(tiles: Tiles, part: Part, code: int | None, text: str) -> BoolArray:
         known = (spans.operation >= 0) & (spans.operation < len(labels))
         found[known] |= labels[spans.operation[known]]
     return found & part.drawn
+
+
+def _launched_by(tiles: Tiles, group: int, by: TreeBy, numbers: Sequence[int]) -> list[BoolArray]:
+    """Return for each group which drawn spans some frames of one group launched."""
+    found = [np.zeros(len(part.drawn), bool) for part in tiles.parts]
+    part = tiles.parts[group]
+    found[group][tree_of(part.group.trace, by).under(*numbers)] = True
+    found[group] &= part.drawn
+    return found
 
 
 def _tile(tiles: Tiles, question: TileQuestion) -> Payload:
@@ -245,6 +262,31 @@ def _times_within(levels: StretchLevels, start: float, end: float) -> tuple[floa
     return float(length_ns[busy].sum()), float(length_ns[busy | (found.copies > 0)].sum())
 
 
+def _tree(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: TreeQuestion) -> Payload:
+    """Return the call tree of a group. Of a long trace, frames of spans are asked for one by one."""
+    block, trace = ColumnBlock(), groups[question["group"]].trace
+    header = encode_tree(trace, _tree_by(question), block, None if tiles else len(trace.spans))
+    return Payload({**header}, block.to_bytes())
+
+
+def _frame(groups: Sequence[TimelineGroup], question: FrameQuestion) -> Payload:
+    """Return the frame of a span."""
+    trace = groups[question["group"]].trace
+    tree = tree_of(trace, _tree_by(question))
+    at = np.flatnonzero(tree.span == question["span"])
+    return Payload({**FrameAnswer(frame=int(tree.frame[at[0]]) if len(at) else -1)}, b"")
+
+
+def _tree_by(question: TreeQuestion) -> TreeBy:
+    return "range" if question["by"] == "range" else "code"
+
+
+_OF_GROUPS: Mapping[str, Callable[[Tiles | None, Sequence[TimelineGroup], Any], Payload]] = {
+    "paths": lambda _, groups, __: encode_paths(groups),
+    "details": lambda *_: Payload({}, bundle_source(SECOND_BUNDLE).encode()),
+    "tree": _tree,
+    "frame": lambda _, groups, question: _frame(groups, question),
+}
 _ANSWERS: Mapping[str, Callable[[Tiles, Any], Payload | Mapping[str, Any]]] = {
     "tile": _tile,
     "find": _counts,
@@ -252,4 +294,4 @@ _ANSWERS: Mapping[str, Callable[[Tiles, Any], Payload | Mapping[str, Any]]] = {
     "starts": _starts,
     "totals": _totals,
 }
-QUESTIONS = frozenset({"paths", *_ANSWERS})
+QUESTIONS = frozenset({*_OF_GROUPS, *_ANSWERS})

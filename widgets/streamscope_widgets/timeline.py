@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streamscope.predicting.prediction import Prediction
 
 
-SHOWS = ("overlap", "critical path")
+SHOWS = ("overlap", "critical path", "by code", "counters")
 """Values of the trait ``shows``."""
 
 
@@ -62,7 +62,7 @@ class TimelineWidget(anywidget.AnyWidget):
     engines : list of str
         Labels of the engines that are shown, from top to bottom.
     shows : list of str
-        Layers besides the spans: ``"overlap"``, ``"critical path"``.
+        Parts besides the spans: ``"overlap"``, ``"critical path"``, ``"by code"``, ``"counters"``.
 
     Raises
     ------

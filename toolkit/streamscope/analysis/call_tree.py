@@ -90,10 +90,10 @@ class CallTree:
             number = int(self.parent[number])
         return tuple(reversed(found))
 
-    def under(self, number: int) -> IntArray:
-        """Return the rows of spans that belong to a frame or to a frame in it."""
+    def under(self, *numbers: int) -> IntArray:
+        """Return the rows of spans that belong to some frames, or to a frame in them."""
         inside = np.zeros(len(self.frames), bool)
-        inside[number] = True
+        inside[list(numbers)] = True
         for each, around in enumerate(self.parent.tolist()):
             inside[each] |= around >= 0 and inside[around]
         found: IntArray = self.span[inside[self.frame]]
@@ -168,7 +168,7 @@ def _of_costs(costs: Costs, by: str) -> CallTree:
     for number in range(len(parent) - 1, 0, -1):
         sums[:, parent[number]] += sums[:, number]
     defined = any(site.defined for site in costs.trace.sites.sites) and by == "code"
-    whole = CallTree(tuple(tree.frames), parent, sums, span=device, frame=frame.astype(np.int32), by=by, gpu=costs.gpu, defined=defined)
+    whole = CallTree(tuple(tree.frames), parent, sums, span=costs.span, frame=frame.astype(np.int32), by=by, gpu=costs.gpu, defined=defined)
     return _kept(whole, (sums != 0).any(axis=0))
 
 

@@ -23,6 +23,7 @@ from streamscope.trace.info import TraceInfo
 from streamscope.trace.joins import call_rows
 from streamscope.trace.launch_sites import Site
 from streamscope.trace.nesting import innermost_on
+from streamscope.trace.one_gpu import rows_of_gpu
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import aligned, counted, format_us, percent, shortened_inside, time_text
@@ -304,6 +305,7 @@ class Costs:
 
     ``trace``: that of the GPU, which is ``gpu`` where there are several.
     ``device``, ``call``: rows of the work, and of the calls that launched it, -1 for none.
+    ``span``: rows of the work in the trace of all GPUs.
     ``columns``: of the work whether it is a kernel, its duration, exposed communication, and the idle time that it ends.
     ``tail_ns``: idle time after the last work.
     """
@@ -312,6 +314,7 @@ class Costs:
     gpu: int | None
     device: IntArray
     call: IntArray
+    span: IntArray
     columns: tuple[npt.NDArray[Any], ...]
     tail_ns: int
 
@@ -323,10 +326,11 @@ class Costs:
 
 def costs_of(trace: Trace, communication: Iterable[str] = ()) -> Costs:
     """Return the costs of a GPU's work, of the busiest one of several."""
-    gpu = None
+    gpu, rows = None, np.arange(len(trace.spans))
     if several_gpus(trace.spans):
-        trace = busiest(trace)
-        gpu = trace.gpus[0]
+        of_one = busiest(trace)
+        gpu = of_one.gpus[0]
+        rows, trace = rows_of_gpu(trace.spans, gpu), of_one
     spans = trace.spans
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     call = call_rows(spans, device)
@@ -335,7 +339,7 @@ def costs_of(trace: Trace, communication: Iterable[str] = ()) -> Costs:
     exposed_ns = _exposed_ns(spans, device, work_of(trace, communication))
     idle_ns = _idle_before_ns(spans, device, call, begin_ns)
     columns = (spans.kind[device] == SpanKind.KERNEL, spans.duration_ns[device], exposed_ns, idle_ns)
-    return Costs(trace, gpu, device, call, columns, tail_ns)
+    return Costs(trace, gpu, device, call, rows[device], columns, tail_ns)
 
 
 def _row(key: Key, kernels: int, gpu_ns: int, exposed_ns: int, idle_ns: int, *, total_ns: int) -> CodeRow:

@@ -142,7 +142,7 @@ export function decode(header, block) {
     bounds: header.bounds,
     looks: header.looks,
     fullness_steps: header.fullness_steps,
-    fullness_unknown: header.fullness_unknown,
+    fullness_unknown: header.fullness_unknown, details: header.details ?? [],
     program: header.program,
     nature: natureOfAxis(groups),
     extent: Math.max(0, ...groups.map((group) => group.extent_ns)),

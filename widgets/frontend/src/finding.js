@@ -56,16 +56,27 @@ export class Finding {
    * @param {Filter} filter
    */
   find(filter) {
-    const { model, parts, tiles } = this.timeline;
+    const { model, tiles } = this.timeline;
     this.filter = filter;
     this.timeline.redraw();
     if (tiles) return this.ask(tiles);
-    const found = filterSpans(model, filter);
+    this.show(filterSpans(model, filter));
+  }
+
+  /**
+   * Show what is found in each group; null for everything.
+   *
+   * @param {Found[] | null} found
+   */
+  show(found) {
+    const { parts } = this.timeline;
     this.groups = found;
     this.found = found && found.map(({ shown }) => shown);
     for (const { group, lanes } of parts) {
       for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(this.found?.[group.index] ?? null);
     }
+    this.timeline.toolbar.search.tell();
+    this.timeline.redraw();
   }
 
   /** What is drawn of the spans that are found: for each group a 1 for each of them; null where everything is. */
@@ -76,8 +87,8 @@ export class Finding {
 
   /** What is searched, null for nothing. */
   get sought() {
-    const { code, text } = this.filter;
-    return code === null && text === "" ? null : this.filter;
+    const { code, text, frame } = this.filter;
+    return code === null && text === "" && !frame ? null : this.filter;
   }
 
   /**

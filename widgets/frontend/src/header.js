@@ -157,12 +157,32 @@
  * @property {Record<LookName, [string, string, string, string]>} looks words, the colour on light and on dark pages, and what a tooltip adds
  * @property {number} fullness_steps
  * @property {number} fullness_unknown
+ * @property {("code" | "counters")[]} details what the second bundle has to show
+ */
+
+/** @typedef {"parent" | "name" | "file" | "line" | "kind" | "kernels" | "gpu" | "exposed" | "idle"} TreeColumn */
+
+/**
+ * Where the time of a group's GPU goes by code (`call_tree`): frames, each after the one around it. `name` and `file` are places among `texts`,
+ * `kind` among FRAME_KINDS. `frame` is that of each span, -1 for none, where all of the group's `rows` spans are in the browser; `other` whether
+ * there is a tree of the other kind, too.
+ *
+ * @typedef {object} TreeHeader
+ * @property {"code" | "range"} by
+ * @property {boolean} other
+ * @property {number | null} gpu
+ * @property {boolean} defined whether lines are where functions are defined
+ * @property {string[]} texts
+ * @property {number} count
+ * @property {Record<TreeColumn, ColumnHeader>} columns
+ * @property {number} rows
+ * @property {ColumnHeader | null} frame
  */
 
 /** @type {Fields<Header>} */
 export const HEADER = {
   version: true, program: true, kinds: true, bases: true, names: true, order: true, texts: true, groups: true, occupations: true, bounds: true,
-  looks: true, fullness_steps: true, fullness_unknown: true,
+  looks: true, fullness_steps: true, fullness_unknown: true, details: true,
 };
 
 /** @type {Fields<GroupHeader>} */

@@ -26,6 +26,7 @@ const KEY_WORDS = [
   ["collapse or expand GPUs", "a click on a GPU's header; |X| for all"],
   ["show overlap, or not", "|O|: the lane at once, shaded overlap, event waits"],
   ["show the critical path, or not", "|C|"],
+  ["show time by code, or counters", "|B|, |V|"],
   ["clear the selection", "|Escape|"],
 ];
 

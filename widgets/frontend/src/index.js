@@ -1,31 +1,56 @@
-// The doors: `widget` for anywidget, `mount` for whoever has the data at hand; report.js is that of reports.
+// The doors: `widget` for anywidget, `mount` and `open` for whoever has the data at hand; report.js is that of reports.
 
 import { questionsBy } from "./asking.js";
 import { decode } from "./decode.js";
 import { make } from "./dom.js";
-import { mount as mountWith } from "./mount.js";
+import { mount } from "./mount.js";
 import style from "./timeline.css";
-import { Tiles } from "./tiles.js";
 import { linkTraits } from "./traits.js";
 
 /**
+ * @import { Second, SecondBundle } from "./details.js"
  * @import { Header } from "./header.js"
  * @import { Ask, Block, ToBrowser, ToPython } from "./messages.js"
  * @import { Timeline } from "./timeline.js"
  * @import { WidgetModel } from "./traits.js"
  */
 
-export { decode };
+export { decode, mount };
 
 /**
- * Draw a timeline into an element (mount.js).
+ * The second bundle, as Python sends it.
+ *
+ * @param {Ask} ask
+ * @returns {Promise<SecondBundle>}
+ */
+async function imported(ask) {
+  const { block } = await ask({ type: "details" });
+  return import(URL.createObjectURL(new Blob([block], { type: "text/javascript" })));
+}
+
+/**
+ * Draw a timeline into an element (mount.js), with the second bundle at hand: at once where the trace is long, else when it is needed.
  *
  * @param {HTMLElement} element
  * @param {Header} header
  * @param {Block} block
- * @param {Ask} [ask]
+ * @param {Ask} ask
+ * @param {() => Promise<SecondBundle>} load
  */
-export const mount = (element, header, block, ask) => mountWith(element, header, block, ask, Tiles);
+export async function open(element, header, block, ask, load = () => imported(ask)) {
+  /** @type {Promise<SecondBundle> | null} */
+  let loading = null;
+  /** @type {Second} */
+  const second = {
+    ask,
+    load: () => (loading ??= load().catch(/** @param {Error} error */ (error) => {
+      loading = null;
+      throw error;
+    })),
+  };
+  if (header.groups[0]?.tiled) second.Tiles = (await second.load()).Tiles;
+  return mount(element, header, block, ask, second);
+}
 
 /**
  * @template {keyof ToBrowser} T
@@ -50,8 +75,8 @@ export const widget = {
   /** @param {{ model: WidgetModel & Comm, el: HTMLElement }} view */
   render({ model, el }) {
     const view = `${Date.now()}-${Math.random()}`;
-    /** @type {Timeline | null} */
-    let timeline = null;
+    /** @type {Promise<Timeline> | null} */
+    let opened = null;
     let unlink = () => {};
     const message = make("div", "ss-message", "Waiting for the kernel to send the timeline …");
     const root = make("div", "ss-timeline", message);
@@ -66,10 +91,10 @@ export const widget = {
       answer: answered,
       spans({ header }, block) {
         clearTimeout(timer);
-        if (timeline) timeline.replace(decode(header, block));
+        if (opened) opened.then((timeline) => timeline.replace(decode(header, block)));
         else {
-          timeline = mount(el, header, block, ask);
-          unlink = linkTraits(model, timeline);
+          opened = open(el, header, block, ask);
+          opened.then((timeline) => (unlink = linkTraits(model, timeline)));
         }
       },
     };
@@ -88,7 +113,7 @@ export const widget = {
       clearTimeout(timer);
       model.off("msg:custom", receive);
       unlink();
-      timeline?.destroy();
+      opened?.then((timeline) => timeline.destroy());
     };
   },
 };

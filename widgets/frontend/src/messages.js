@@ -1,11 +1,13 @@
 // Every message between a timeline in a notebook and Python, and what is in it. messages.py is the other half; a test holds both equal.
 
-/** @import { Header, PartHeader, PathHeader } from "./header.js" */
+/** @import { Header, PartHeader, PathHeader, TreeHeader } from "./header.js" */
+
+/** @typedef {{ group: number, by: "code" | "range", numbers: number[] }} FramesOf frames of a group's call tree */
 
 /**
  * A search: one name by its code, or what a name, a label or a kernel's own name must contain, in lower case.
  *
- * @typedef {{ code: number | null, text: string }} Filter
+ * @typedef {{ code: number | null, text: string, frame?: FramesOf }} Filter
  */
 
 /**
@@ -44,6 +46,9 @@
  * @property {Go} go where a step leads
  * @property {{ operation: number }} starts when an operation begins
  * @property {{ areas: AreaOfGroup[] }} totals sums of areas
+ * @property {{}} details the second bundle, as the block
+ * @property {{ group: number, by: "code" | "range" }} tree where a GPU's time goes by code
+ * @property {{ group: number, by: "code" | "range", span: number }} frame the frame of a span
  */
 
 /**
@@ -54,6 +59,9 @@
  * @property {Place | Partial<Record<keyof Place, undefined>>} go nothing where the step leads nowhere
  * @property {{ starts: (number | null)[] }} starts
  * @property {{ groups: Sums[] }} totals
+ * @property {{}} details
+ * @property {TreeHeader} tree
+ * @property {{ frame: number }} frame -1 for none
  */
 
 /** @typedef {Uint8Array<ArrayBuffer> | DataView<ArrayBuffer>} Block the bytes that columns lie in */
@@ -90,6 +98,9 @@ export const TO_PYTHON = {
   go: { view: true, id: true, how: true, group: true, span: true, shown: true, find: true, operation: false, step: false },
   starts: { view: true, id: true, operation: true },
   totals: { view: true, id: true, areas: true },
+  details: { view: true, id: true },
+  tree: { view: true, id: true, group: true, by: true },
+  frame: { view: true, id: true, group: true, by: true, span: true },
 };
 
 /** @type {{ [T in keyof ToBrowser]: Fields<ToBrowser[T]> }} */
@@ -106,4 +117,7 @@ export const ANSWERS = {
   go: { group: true, span: true, start: true, end: true, position: true, hidden: false },
   starts: { starts: true },
   totals: { groups: true },
+  details: {},
+  tree: { by: true, other: true, gpu: true, defined: true, texts: true, count: true, columns: true, rows: true, frame: true },
+  frame: { frame: true },
 };

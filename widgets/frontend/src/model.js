@@ -59,7 +59,7 @@
  * All that a timeline shows.
  *
  * @typedef {Pick<Header, "names" | "order" | "bases" | "texts" | "occupations" | "bounds" | "looks" | "fullness_steps" | "fullness_unknown"
- *   | "program"> & { kinds: Kinds, groups: Group[], nature: string, extent: number, count: number }} Model
+ *   | "program" | "details"> & { kinds: Kinds, groups: Group[], nature: string, extent: number, count: number }} Model
  */
 
 export {};

@@ -9,7 +9,7 @@ import { Timeline } from "./timeline.js";
 /**
  * @import { Header } from "./header.js"
  * @import { Ask, Block } from "./messages.js"
- * @import { TilesClass } from "./tiles.js"
+ * @import { Second } from "./details.js"
  */
 
 /**
@@ -19,13 +19,13 @@ import { Timeline } from "./timeline.js";
  * @param {Header} header and
  * @param {Block} block as `payload.py` writes them
  * @param {Ask | null} ask has Python say what the header leaves out: critical paths, and parts of long traces
- * @param {TilesClass | null} Tiles draws long traces (tiles.js)
+ * @param {Second | null} second has what is loaded when it is needed (details.js)
  * @returns {Timeline} also reachable as `element.timeline`; its `replace(decode(header, block))` shows other spans in the same view
  */
-export function mount(element, header, block, ask = null, Tiles = null) {
+export function mount(element, header, block, ask = null, second = null) {
   const root = make("div", "");
   element.replaceChildren(make("style", "", style), root);
-  const timeline = new Timeline(root, decode(header, block), ask, Tiles);
+  const timeline = new Timeline(root, decode(header, block), ask, second);
   timeline.stopListening.push(keepKeys(root));
   element["timeline"] = timeline; // in quotes: build.js
   return timeline;

@@ -2,7 +2,7 @@
 
 /**
  * @import { Header } from "./header.js"
- * @import { Block } from "./messages.js"
+ * @import { Answers, Ask, Block } from "./messages.js"
  */
 
 /** @param {string} text */
@@ -25,16 +25,44 @@ export async function unpacked(bytes, packing) {
 }
 
 /**
- * The header and the block that the page's script elements hold.
+ * A header and a block that the page's script elements hold.
+ *
+ * @template H
+ * @param {Document} page
+ * @param {"timeline" | "details"} name
+ * @returns {Promise<{ header: H, block: Block }>}
+ */
+async function read(page, name) {
+  /** @param {string} part */
+  const script = (part) => /** @type {HTMLElement} */ (page.getElementById(`${name}-${part}`));
+  /** @type {H} */
+  const header = JSON.parse(script("header").textContent);
+  const source = script("block");
+  return { header, block: await unpacked(fromBase64(source.textContent), source.dataset.packing) };
+}
+
+/**
+ * What the timeline of a page draws.
  *
  * @param {Document} page
  * @returns {Promise<{ header: Header, block: Block }>}
  */
-export async function readPage(page) {
-  /** @param {string} id */
-  const script = (id) => /** @type {HTMLElement} */ (page.getElementById(id));
-  /** @type {Header} */
-  const header = JSON.parse(script("timeline-header").textContent);
-  const source = script("timeline-block");
-  return { header, block: await unpacked(fromBase64(source.textContent), source.dataset.packing) };
+export const readPage = (page) => read(page, "timeline");
+
+/**
+ * Answers what the second bundle asks, as far as the page holds it (report.py).
+ *
+ * @param {Document} page
+ * @returns {Ask}
+ */
+export function answersOf(page) {
+  /** @type {Promise<{ header: Record<string, Answers[keyof Answers]>, block: Block }> | undefined} */
+  let reading;
+  return async (question) => {
+    const { header, block } = await (reading ??= read(page, "details"));
+    const { type, group, by } = /** @type {{ type: string, group?: number, by?: string }} */ (question);
+    const found = [type, `${type}/${group}/${by}`, `${type}/${group}/range`].find((key) => header[key]);
+    if (!found) throw new Error("this page does not hold it");
+    return { header: /** @type {Answers[typeof question.type]} */ (header[found]), block };
+  };
 }

@@ -3,7 +3,9 @@
 import { make } from "./dom.js";
 import { linkPage } from "./link.js";
 import { mount } from "./mount.js";
-import { readPage } from "./page.js";
+import { answersOf, readPage } from "./page.js";
+
+/** @import { SecondBundle } from "./details.js" */
 
 /**
  * What is wider than its place is scrolled with keys, too; what fits is no stop for Tab.
@@ -26,13 +28,14 @@ function reachWide(page) {
  * Draw the timeline of a report into its element.
  *
  * @param {Document} page
+ * @param {SecondBundle} [bundle] where the report holds what it shows
  */
-export async function mountPage(page) {
+export async function mountPage(page, bundle) {
   const element = /** @type {HTMLElement} */ (page.getElementById("timeline"));
   reachWide(page);
   try {
     const { header, block } = await readPage(page);
-    linkPage(mount(element, header, block));
+    linkPage(mount(element, header, block, null, bundle ? { ask: answersOf(page), load: () => Promise.resolve(bundle) } : null));
   } catch (error) {
     element.replaceChildren(make("p", "missing", `The timeline could not be drawn: ${/** @type {Error} */ (error).message}`));
     throw error;

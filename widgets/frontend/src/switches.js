@@ -16,7 +16,7 @@ import { FOLLOWING } from "./stage.js";
  * @import { Trait } from "./traits.js"
  */
 
-/** @typedef {{ overlap: boolean, path: boolean }} Shows */
+/** @typedef {{ overlap: boolean, path: boolean, code: boolean, counters: boolean }} Shows */
 
 /**
  * The timeline as the switches know it.
@@ -35,6 +35,8 @@ import { FOLLOWING } from "./stage.js";
 const SWITCHES = {
   overlap: ["overlap", "Show what runs at once, idle time by its cause, and event waits (O)"],
   path: ["critical path", "Show what made each run as long as it was (C)"],
+  code: ["by code", "Show which code takes the GPU's time (B)"],
+  counters: ["counters", "Show counters, markers and memory (V)"],
 };
 
 export class OverlapSwitches {
@@ -50,7 +52,7 @@ export class OverlapSwitches {
     /** @type {Model | null} */
     this.asked = null;
     /** @type {Shows} */
-    this.shows = { overlap: true, path: false };
+    this.shows = { overlap: true, path: false, code: false, counters: true };
     this.buttons = entriesOf(SWITCHES).map(([name, [text, words]]) => {
       const button = makeButton(text, words, () => this.toggle(name));
       button.dataset.shows = name;
@@ -73,13 +75,24 @@ export class OverlapSwitches {
     /** @type {Looks} */
     this.looks = looksOf(looks, theme);
     const found = new Set(groups.flatMap(({ activities }) => activities.flatMap((activity) => [...activity.looks(occupations)])));
-    this.box.hidden = !found.size;
+    for (const button of this.buttons) button.hidden = !this.has(/** @type {keyof Shows} */ (button.dataset.shows), found.size > 0);
+    this.box.hidden = this.buttons.every(({ hidden }) => hidden);
     const shown = entriesOf(this.looks).filter(([name]) => found.has(name));
     const keys = shown.map(([, { words, fill }]) => make("span", "ss-key", makeSwatch(fill), words));
     const known = groups.some(({ activities }) => activities.some((activity) => activity.tellsFullness(this.timeline.model.fullness_unknown)));
     const line = makeSwatch(theme.ink);
     line.classList.add("ss-line");
     this.legend.replaceChildren(...keys, ...(known ? [make("span", "ss-key", line, "how full the GPU is")] : []));
+  }
+
+  /**
+   * Whether there is something to switch.
+   *
+   * @param {keyof Shows} name
+   * @param {boolean} active whether something ran
+   */
+  has(name, active = true) {
+    return name === "code" || name === "counters" ? this.timeline.model.details.includes(name) : active;
   }
 
   /** @param {keyof Shows} name */
@@ -89,18 +102,17 @@ export class OverlapSwitches {
 
   /** What is shown, as a list of the buttons' words. */
   get words() {
-    return entriesOf(SWITCHES).filter(([name]) => this.shows[name]).map(([, [text]]) => text);
+    return entriesOf(SWITCHES).filter(([name]) => this.shows[name] && this.has(name)).map(([, [text]]) => text);
   }
 
   /** @param {string[]} words */
   set words(words) {
     if (JSON.stringify(words) === JSON.stringify(this.words)) return;
-    const [overlap, path] = entriesOf(SWITCHES).map(([, [text]]) => words.includes(text));
-    this.set({ overlap, path });
+    this.set(/** @type {Shows} */ (Object.fromEntries(entriesOf(SWITCHES).map(([name, [text]]) => [name, words.includes(text)]))));
   }
 
   /**
-   * Show what `shows` says: {overlap, path}.
+   * Show what `shows` says.
    *
    * @param {Shows} shows
    */

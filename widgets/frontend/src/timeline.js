@@ -5,6 +5,7 @@ import { Arrangement } from "./arrangement.js";
 import { rowOf } from "./arrows.js";
 import { Choosing } from "./choosing.js";
 import { launchedNames } from "./decode.js";
+import { Details } from "./details.js";
 import { drawBase } from "./draw.js";
 import { Finding } from "./finding.js";
 import { positionOf } from "./geometry.js";
@@ -33,6 +34,7 @@ import { Viewer } from "./viewing.js";
 /**
  * @import { AlignMode } from "./align.js"
  * @import { Highlight } from "./join.js"
+ * @import { Second } from "./details.js"
  * @import { Layout } from "./layout.js"
  * @import { Ask } from "./messages.js"
  * @import { Model } from "./model.js"
@@ -41,7 +43,7 @@ import { Viewer } from "./viewing.js";
  * @import { View } from "./scale.js"
  * @import { State } from "./state.js"
  * @import { Theme } from "./theme.js"
- * @import { Tile, Tiles, TilesClass } from "./tiles.js"
+ * @import { Tile, Tiles } from "./tiles.js"
  * @import { Area } from "./totals.js"
  * @import { Part } from "./tracks.js"
  * @import { Trait } from "./traits.js"
@@ -61,9 +63,9 @@ export class Timeline {
    * @param {HTMLElement} root an empty element
    * @param {Model} model what `decode` returns
    * @param {Ask | null} ask takes a question as tile_questions.py answers it, and promises {header, block}; null where nobody answers
-   * @param {TilesClass | null} Tiles what draws long traces, where somebody does
+   * @param {Second | null} second what is loaded when it is needed (details.js); null where nobody has it
    */
-  constructor(root, model, ask = null, Tiles = null) {
+  constructor(root, model, ask = null, second = null) {
     this.root = root;
     this.dirty = { base: false, overlay: false };
     this.frame = 0;
@@ -73,7 +75,7 @@ export class Timeline {
     this.dragging = "pan";
     this.stopPreparing = () => {};
     this.ask = ask;
-    this.Tiles = Tiles;
+    this.second = second;
     /** @type {Tiles | null} */
     this.tiles = null;
     /** @type {Highlight | null} */
@@ -87,6 +89,7 @@ export class Timeline {
     /** @type {number | null} where the pointer is on the axis */
     this.cursor = null;
     this.switches = new OverlapSwitches(this, ask);
+    this.details = new Details(this, second);
     this.load(model);
 
     root.classList.add("ss-timeline");
@@ -122,7 +125,8 @@ export class Timeline {
     /** @type {Ranking} */
     this.ranking = rankNames(model);
     this.tiles?.end();
-    this.tiles = model.groups[0]?.tiled && this.ask && this.Tiles ? new this.Tiles(this, this.ask, model) : null;
+    const Tiles = this.second?.Tiles;
+    this.tiles = model.groups[0]?.tiled && this.ask && Tiles ? new Tiles(this, this.ask, model) : null;
     /** @type {Tile | undefined} */
     this.tile = this.tiles?.whole;
     /** @type {Part[]} */
@@ -321,6 +325,7 @@ export class Timeline {
     const scene = buildScene(this);
     if (this.dirty.base) drawBase(this.stage.baseContext, scene);
     if (this.dirty.overlay) drawOverlay(this.stage.overlayContext, scene, this);
+    this.details.drawn(scene);
     this.dirty.base = this.dirty.overlay = false;
     this.stage.show();
   }

@@ -22,7 +22,7 @@ from streamscope.errors import StreamscopeError
 from streamscope.formats.read import read
 from streamscope.trace import TimelineGroup
 from streamscope.words import capitalised, shortened
-from streamscope_widgets.payload import as_groups, bundle_source, encode
+from streamscope_widgets.payload import SECOND_BUNDLE, as_groups, bundle_source, encode
 from streamscope_widgets.tile_questions import answer
 from streamscope_widgets.tiles import Tiles, needs_tiles
 from streamscope_widgets.trace_view import finding_of, trace_title
@@ -56,7 +56,8 @@ class Document:
         ``gpus``, the numbers of all in the file.
         """
         payload = self.tiles.overview() if self.tiles else encode(self.groups)
-        digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]
+        bundles = bundle_source() + bundle_source(SECOND_BUNDLE)
+        digest = hashlib.sha256(bundles.encode()).hexdigest()[:8]
         return _packed({**self.told, "stamp": self.stamp, "header": payload.header, "bundle": digest}, payload.block)
 
     def answer(self, question: Mapping[str, Any]) -> bytes:

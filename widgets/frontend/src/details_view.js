@@ -1,0 +1,125 @@
+// What is shown below the streams: counters, the flame chart, and in the panel which code launched the selected span.
+
+import { CounterLanes } from "./counters.js";
+import style from "./details.css";
+import { make } from "./dom.js";
+import { FlameChart } from "./flame.js";
+import { around } from "./flame_tree.js";
+import { canOpen, placeOf } from "./places.js";
+
+/**
+ * @import { Owner as CountersOwner } from "./counters.js"
+ * @import { Owner as FlameOwner } from "./flame.js"
+ * @import { Frame } from "./flame_tree.js"
+ * @import { Highlight } from "./join.js"
+ * @import { Ask, Filter } from "./messages.js"
+ * @import { Model } from "./model.js"
+ * @import { Scene } from "./scene.js"
+ * @import { Theme } from "./theme.js"
+ */
+
+/**
+ * The timeline as what lies below it knows it.
+ *
+ * @typedef {FlameOwner & CountersOwner & {
+ *   selected: Highlight | null, panel: { box: HTMLElement }, redraw: (base?: boolean) => void,
+ * }} Owner
+ */
+
+export class DetailsView {
+  /**
+   * @param {Owner} timeline
+   * @param {Ask} ask
+   */
+  constructor(timeline, ask) {
+    this.timeline = timeline;
+    this.ask = ask;
+    /** @type {Highlight | null} */
+    this.selected = null;
+    /** @type {Filter | null} */
+    this.filter = null;
+    /** @type {Theme | null} */
+    this.theme = null;
+    this.width = 0;
+    timeline.panel.box.before(make("style", "", style));
+    this.load();
+  }
+
+  /** Forget what belongs to another model. */
+  load() {
+    const { timeline, ask } = this;
+    this.flame?.box.remove();
+    this.lanes?.box.remove();
+    this.model = timeline.whole;
+    this.flame = new FlameChart(timeline, ask);
+    this.lanes = new CounterLanes(timeline, ask);
+    this.selected = null;
+    timeline.stage.box.after(this.lanes.box);
+    timeline.panel.box.before(this.flame.box);
+  }
+
+  /**
+   * Called with each frame of the timeline; what has not changed is not drawn again.
+   *
+   * @param {Scene} scene
+   */
+  drawn(scene) {
+    const { timeline } = this;
+    if (timeline.whole !== this.model) this.load();
+    const { flame, lanes } = this;
+    if (!flame || !lanes) return;
+    const { shows } = scene.switches;
+    const { details } = scene.model;
+    const opens = flame.box.hidden;
+    flame.box.hidden = !(shows.code && details.includes("code"));
+    lanes.draw(scene, shows.counters && details.includes("counters"));
+    if (!flame.box.hidden && opens && !flame.tree) flame.open(timeline.selected?.group ?? 0);
+    if (opens || scene.theme !== this.theme || scene.layout.width !== this.width) flame.draw();
+    [this.theme, this.width] = [scene.theme, scene.layout.width];
+    if (timeline.finding.filter !== this.filter) {
+      this.filter = timeline.finding.filter;
+      flame.search(this.filter.text);
+    }
+    if (timeline.selected !== this.selected) {
+      this.selected = timeline.selected;
+      if (details.includes("code")) this.follow(flame, this.selected);
+    }
+  }
+
+  /**
+   * Light the frame of the selected span, and say in the panel which code launched it.
+   *
+   * @param {FlameChart} flame
+   * @param {Highlight | null} selected
+   */
+  async follow(flame, selected) {
+    flame.light(null);
+    if (!selected || this.timeline.model.groups[selected.group].thin) return;
+    const { group, span, row = -1 } = selected;
+    const { tiles } = this.timeline;
+    try {
+      const tree = await flame.treeOf(group, flame.by);
+      const number = tiles ? (row < 0 ? -1 : (await this.ask({ type: "frame", group, by: tree.header.by, span: row })).header.frame) : tree.of?.[span] ?? -1;
+      if (this.timeline.selected !== selected || number < 0) return;
+      if (!flame.box.hidden && (flame.group !== group || flame.tree !== tree)) await flame.open(group);
+      flame.light(tree.frames[number]);
+      this.tell(tree.frames[number]);
+    } catch {
+      // Nothing is known of it, and the panel says nothing.
+    }
+  }
+
+  /** @param {Frame} frame */
+  tell(frame) {
+    const frames = around(frame);
+    const line = frames.find(({ file }) => file);
+    const inner = frames.find(({ kind }) => kind === "module" || kind === "range");
+    // The panel has the line of an operation's own, and its module.
+    if ((!line && !inner) || (line?.kind === "line" && !canOpen())) return;
+    const words = line ? [line.kind === "function" ? `launched in ${line.name}, defined at ` : "launched at ", placeOf(line, this.timeline.stage)] : [];
+    const where = inner ? `${line ? " in" : "launched in"} ${inner.kind} ${inner.name}` : "";
+    const { box } = this.timeline.panel;
+    box.querySelector(".ss-launched")?.remove();
+    box.firstElementChild?.after(make("div", "ss-launched", ...words, where));
+  }
+}
