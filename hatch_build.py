@@ -46,7 +46,7 @@ class TimelineBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unu
 
 
 def build_bundle(root: Path) -> Path:
-    """Build the bundles of notebooks and reports, and their second one, unless their sources are unchanged, and return the path of the first.
+    """Build the bundles of notebooks and reports, and their second one, unless their sources are unchanged. Return the path of the first.
 
     Raises
     ------
