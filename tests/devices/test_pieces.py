@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.devices.cost_model import CostModel
-from streamscope.devices.cost_model import KernelCost, Residency
+from streamscope.devices.cost_model import CostModel, KernelCost, Residency
 from streamscope.devices.link_model import LinkModel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepare import prepare

@@ -4,13 +4,14 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from tests.formats.databases import BASE, nsight, rocpd
+from tests.formats.databases import BASE, PROCESS, nsight, rocpd
 from tests.formats.kineto_files import rows
 
 from streamscope.analysis import summary
 from streamscope.errors import TraceError
 from streamscope.formats import database
 from streamscope.formats.read import read
+from streamscope.trace import BEFORE, HELD
 
 HOST, RANGES, ONE, TWO = "thread 4243", "thread 4243 ranges", "stream 7", "stream 20"
 STEP = [
@@ -169,3 +170,51 @@ def test_metrics_that_cannot_be_read_are_told_and_the_rest_is_read(tmp_path, mon
     trace = read(many)
     assert "left out: metrics of the GPUs: its table 'GPU_METRICS' has more than 50 rows" in trace.info.notes
     assert rows(trace, "kind", "name", "lane", "start_ns", "end_ns", "correlation") == STEP
+
+
+MEMORY = """start INTEGER NOT NULL, globalPid INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,
+    address INTEGER NOT NULL, pc INTEGER, bytes INTEGER NOT NULL, memKind INTEGER NOT NULL, memoryOperationType INTEGER NOT NULL, name INTEGER,
+    correlationId INTEGER, streamId INTEGER, localMemoryPoolAddress INTEGER, localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER"""
+
+
+def memory_event(at, nbytes, address, *, kind=2, frees=0, pid=PROCESS, **more):
+    """Return a row as Nsight Systems 2025 writes it; kind 1 is pinned, 2 device, 5 static memory."""
+    given = {"memKind": kind, "memoryOperationType": frees, "globalPid": (1 << 56) | (pid << 24), "deviceId": 0, "contextId": 1}
+    return {"start": BASE + at, "bytes": nbytes, "address": address, **given, **more}
+
+
+def test_memory_that_was_taken_from_cuda_is_told_by_kind_and_range(tmp_path):
+    events = [
+        memory_event(7500, 1 << 20, 0x7F00, correlationId=16), memory_event(20_000, 1 << 20, 0x7F00, frees=1),
+        memory_event(9000, 512, 0x8000, localMemoryPoolAddress=77, localMemoryPoolSize=1 << 25), memory_event(-50, 64, 0x9000, frees=1),
+        memory_event(100, 4096, 0xA000, kind=1), memory_event(-3000, 8, 0xB000, kind=5, name=1),
+    ]  # fmt: skip
+    trace = read(nsight(tmp_path / "m.sqlite", extra=[("CUDA_GPU_MEMORY_USAGE_EVENTS", MEMORY, events)]))
+    found = trace.memory.to_pandas()[["start_ns", "end_ns", "bytes", "gpu", "level", "kind"]].to_numpy().tolist()
+    assert found == [
+        [BEFORE, -50, 64, 0, "reserved", "before the recording"],
+        [-3000, HELD, 8, 0, "reserved", "static"],
+        [100, HELD, 4096, -1, "reserved", "pinned"],
+        [7500, 20_000, 1 << 20, 0, "reserved", "device"],
+        [9000, HELD, 512, 0, "reserved", "stream-ordered"],
+    ]
+    names = dict(zip(trace.memory.bytes.tolist(), trace.memory.names, strict=True))
+    assert names[1 << 20] == "step"  # The innermost range around the call with that correlation.
+    assert names[8] == "void ns::gemm<float>(float*)"  # The first text of the file stands for that of a variable.
+    assert rows(trace, "kind", "name", "lane", "start_ns", "end_ns", "correlation") == STEP
+
+
+def test_addresses_of_two_processes_stay_apart(tmp_path):
+    events = [memory_event(1, 5, 7), memory_event(2, 9, 7, pid=PROCESS + 1), memory_event(3, 5, 7, frees=1)]
+    trace = read(nsight(tmp_path / "m.sqlite", extra=[("CUDA_GPU_MEMORY_USAGE_EVENTS", MEMORY, events)]))
+    assert trace.memory.to_pandas()[["start_ns", "end_ns", "bytes"]].to_numpy().tolist() == [[1, 3, 5], [2, HELD, 9]]
+    assert not any("memory" in note for note in trace.info.notes)
+
+
+def test_memory_that_cannot_be_read_is_told(tmp_path):
+    columns = "start INTEGER, bytes REAL, address INTEGER, memoryOperationType INTEGER"
+    rows_ = [{"start": BASE, "bytes": 0.5, "address": 1, "memoryOperationType": 0}]
+    trace = read(nsight(tmp_path / "m.sqlite", extra=[("CUDA_GPU_MEMORY_USAGE_EVENTS", columns, rows_)]))
+    note = "left out: memory of the GPUs: its column CUDA_GPU_MEMORY_USAGE_EVENTS.bytes must hold whole numbers only"
+    assert note in trace.info.notes
+    assert len(trace.memory) == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ import numpy.typing as npt
 from streamscope.errors import printable
 from streamscope.formats.database import Columns, Tables, table_format, text_of
 from streamscope.formats.metadata import created_at, device_info, host_info, versions_of
+from streamscope.formats.nsight_memory import memory_events
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, joined, name_waits, wanted_gpus, with_peers
 from streamscope.trace.counters import LONGEST_COUNTER, Noted, Series
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.format import ReadOptions
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import distinct, looked_up
+from streamscope.trace.memory_events import allocations_of
 from streamscope.trace.plausibility import recorded
 from streamscope.trace.spans import MOST_GPU, SpanKind
 from streamscope.trace.symbols import call_kinds, call_name
@@ -67,7 +70,8 @@ def _trace(tables: Tables, options: ReadOptions) -> Trace:
     odd = list[str]()
     found = recorded(found, odd)
     keys: tuple[str, ...] = ("cuDevice", "id")
-    if _number_gpus(tables, found):
+    numbers = _machine_numbers(tables)
+    if numbers and _number_gpus(found, numbers):
         keys, found.fact = ("id",), np.full(len(found), -1)  # GPUs of copies have the numbers of their processes.
     gpus = wanted_gpus(found, options.gpu)
     found.places = streams.texts_of(found)
@@ -81,6 +85,7 @@ def _trace(tables: Tables, options: ReadOptions) -> Trace:
             f"{counted(len(graphs), 'graph launch')} recorded as a whole: the kernels inside are not in the file "
             "(nsys profile --cuda-graph-trace=node records them)"
         )
+    memory = memory_events(tables, texts, calls, found, numbers if len(keys) == 1 else {}, odd)
     overhead = tables.numbers("PROFILER_OVERHEAD", {"start": 0, "end": 0})
     said = [text for (text,) in tables.texts("DIAGNOSTIC_EVENT", ("text",)) if isinstance(text, str) and _SAYS_LOST.search(text)]
     notes += [f"Nsight Systems says: {printable(text)[:300]}" for text in list(dict.fromkeys(said))[:5]]
@@ -90,7 +95,7 @@ def _trace(tables: Tables, options: ReadOptions) -> Trace:
         waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
         versions=_versions(tables), created=_created(tables),
         ledger={"lost_records": float(len(said))} if said else {},
-        noted=_noted(tables, texts, odd, cuda_numbers=len(keys) > 1), notes=[*notes, *odd],
+        noted=_noted(tables, texts, odd, cuda_numbers=len(keys) > 1), memory=partial(allocations_of, memory), notes=[*notes, *odd],
     )  # fmt: skip
 
 
@@ -274,18 +279,24 @@ def _waits(tables: Tables, calls: Activities | None, streams: Streams) -> EventW
     return EventWaits(recorded["place"][before], recorded["ns"][before], waited["place"][known], waited["ns"][known])
 
 
-def _number_gpus(tables: Tables, found: Activities) -> bool:
-    """Give GPUs the numbers of the machine where processes have numbers of their own: with a visible one each, each calls its own 0."""
+def _machine_numbers(tables: Tables) -> dict[tuple[int, int], int]:
+    """Return the machine's numbers of GPUs by process and number in it, where processes number them by themselves; else nothing.
+
+    With one visible GPU each, each calls its own 0.
+    """
     numbers = {"pid": -1, "cudaId": -1, "gpuId": -1}
     if not tables.columns("TARGET_INFO_CUDA_DEVICE").issuperset(numbers):
-        return False
+        return {}
     columns = tables.numbers("TARGET_INFO_CUDA_DEVICE", numbers)
     gpus = {(pid & _THREAD, cuda): gpu for pid, cuda, gpu in zip(*(columns[name].tolist() for name in numbers), strict=True)}
-    if len(set(gpus.values())) <= len({cuda for _, cuda in gpus}):
-        return False
+    return gpus if len(set(gpus.values())) > len({cuda for _, cuda in gpus}) else {}
+
+
+def _number_gpus(found: Activities, numbers: Mapping[tuple[int, int], int]) -> bool:
+    """Give GPUs the numbers of the machine; tell whether all of them are known."""
     rows = np.flatnonzero(found.is_kind(ON_DEVICE))
     pairs, which = np.unique(np.stack((found.process[rows], found.gpu[rows])), axis=1, return_inverse=True)
-    known = [gpus.get((pid, cuda), -1) for pid, cuda in pairs.T.tolist()]
+    known = [numbers.get((pid, cuda), -1) for pid, cuda in pairs.T.tolist()]
     if not known or min(known) < 0:
         return False
     found.gpu = found.gpu.copy()

@@ -46,6 +46,14 @@ def distinct(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np
     return (np.flatnonzero(there) + least).astype(values.dtype), (np.cumsum(there) - 1)[at]
 
 
+def thread_numbers(*several: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> list[npt.NDArray[np.int64]]:
+    """Return numbers of the threads of several tables, from 0 on, by the columns of their processes and of the threads in these."""
+    processes, process = distinct(np.concatenate([one for one, _ in several]))
+    _, place = distinct(np.concatenate([one for _, one in several]))
+    _, thread = distinct(place * max(1, len(processes)) + process)
+    return np.split(thread, np.cumsum([len(one) for one, _ in several])[:-1])
+
+
 def correlated(spans: SpanTable, rows: IntArray, others: IntArray) -> IntArray:
     """Return for each of some rows the first of others that has its correlation; -1 where none has."""
     others = others[spans.correlation[others] >= 0]

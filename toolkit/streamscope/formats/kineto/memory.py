@@ -15,7 +15,7 @@ from streamscope.errors import printable
 from streamscope.formats.kineto.stacks import Stacks, ThreadTimes
 from streamscope.formats.kineto.values import times_ns, whole_numbers
 from streamscope.trace.activities import Activities
-from streamscope.trace.joins import distinct
+from streamscope.trace.joins import distinct, thread_numbers
 from streamscope.trace.memory_events import MemoryEvents
 from streamscope.trace.nesting import innermost_on
 from streamscope.trace.spans import SpanKind
@@ -96,7 +96,7 @@ def _operators(found: Activities, threads: ThreadTimes) -> tuple[npt.NDArray[np.
     An operator that does nothing but take memory is named where it stands alone.
     """
     rows = np.flatnonzero(found.kind == SpanKind.RANGE)
-    thread, asked = _threads(found, rows, threads)
+    thread, asked = thread_numbers((found.process[rows], found.place[rows]), (threads.process, threads.place))
     name_of = found.name[rows]
     takes = np.array([name in _ALLOCATORS for name in found.names], bool)[name_of]
     step = np.array([name.startswith(_STEP) for name in found.names], bool)[name_of]
@@ -111,11 +111,3 @@ def _operators(found: Activities, threads: ThreadTimes) -> tuple[npt.NDArray[np.
     name = np.full(len(threads), -1, np.int64)
     name[known] = code
     return name, tuple(printable(found.names[one])[:_LONGEST] for one in used.tolist())
-
-
-def _threads(found: Activities, rows: npt.NDArray[np.int64], threads: ThreadTimes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return numbers of the threads of ranges, and of other events."""
-    process, place = (np.concatenate([getattr(found, each)[rows], getattr(threads, each)]) for each in ("process", "place"))
-    processes, which = distinct(process)
-    _, thread = distinct(distinct(place)[1] * len(processes) + which)
-    return thread[: len(rows)], thread[len(rows) :]
