@@ -73,6 +73,7 @@ dt {{ font-weight: 600; margin-top: 6px; }}
 dd {{ margin: 0; color: var(--soft); }}
 .facts td:first-child {{ white-space: nowrap; }}
 .facts td + td {{ text-align: left; white-space: normal; overflow-wrap: anywhere; }}
+.noted :is(th, td) {{ text-align: left; }} .noted td:last-child {{ white-space: normal; overflow-wrap: anywhere; min-width: 14em; }}
 .hindered {{ color: var(--accent); }}
 .told :is(th, td):nth-child(-n+4) {{ text-align: left; white-space: normal; overflow-wrap: anywhere; }}
 @media print {{

@@ -16,6 +16,7 @@ from streamscope.arrays import Array
 from streamscope.trace import SpanKind, TimelineGroup, Trace
 from streamscope.words import shortened, time_text, time_unit
 from streamscope_widgets.gpu_activity import GpuActivity, activities_of
+from streamscope_widgets.notes_view import drawn_notes, room_of
 from streamscope_widgets.overlap_columns import LOOKS
 from streamscope_widgets.payload import BlockGroup, compare_makespans, nature_of, nature_of_axis, operator_order, stretch_words
 from streamscope_widgets.several_gpus import GpuWords, fold, gpu_words, waiting_ns_of
@@ -86,7 +87,8 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
     for group, group_parts, comparison in zip(groups, parts, compare_makespans(groups), strict=True):
         body += _heading(group, comparison, y)
         y += 6
-        marked = 0.0
+        marked, noted = 0.0, y
+        y += room_of(group.trace)
         for part in group_parts:
             if part.gpu:
                 body += _gpu_heading(part.gpu, y + 14)
@@ -107,6 +109,7 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
                 y += ROW
         if any(part.counted for part in group_parts) and len(group.trace.markers):
             body += drawn_markers(group.trace, start_ns, scale, GUTTER, (marked, y), AREA)
+        body += drawn_notes(group.trace, start_ns, scale, GUTTER, (noted, y), AREA)
         y += 24
     axis = _axis(start_ns, end_ns, scale, y - 16, nature_of_axis(groups))
     looks, end = lane_legend(_looks(activities), MARGIN, y + 6)

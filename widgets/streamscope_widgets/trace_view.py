@@ -14,11 +14,14 @@ from streamscope.analysis.table import device_words
 from streamscope.results.views import View
 from streamscope.results.views import sections as added
 from streamscope.trace import TimelineGroup, Trace, TraceInfo
+from streamscope.trace.counters import note_rows
 from streamscope.words import counted, percent, shortened, shortened_inside, time_text
 from streamscope_widgets import comparison_view
 from streamscope_widgets.code_view import code_table
 from streamscope_widgets.memory_view import HEADING as MEMORY_HEADING
 from streamscope_widgets.memory_view import memory_parts
+from streamscope_widgets.notes_view import HEADING as NOTES_HEADING
+from streamscope_widgets.notes_view import notes_page_table, notes_table, timed
 from streamscope_widgets.payload import as_groups, nature_of
 from streamscope_widgets.report import provenance, report, still_page
 from streamscope_widgets.show.html import (
@@ -79,19 +82,22 @@ def show_with_timeline(trace: Trace) -> None:
 
 
 def head(trace: Trace, found: Summary, finding: str) -> tuple[Html, ...]:
-    """Return the head above the picture: the finding, the numbers, the warnings."""
+    """Return the head above the picture: the finding, the numbers, the warnings, your notes."""
     kernels = folded(KERNELS, _kernels(found)) if found.kernels else Html()
     counters = folded(COUNTERS, _counters(found)) if found.counters else Html()
     held = folded(MEMORY_HEADING, *memory_parts(trace)) if len(trace.memory) else Html()
     warnings = warned(found.warnings, MOST_WARNINGS, 10 * LONGEST_NAME)
-    return above(trace_title(trace.info)), lead(finding), _first_numbers(found), _all_numbers(found), kernels, held, counters, warnings
+    numbers = _first_numbers(found), _all_numbers(found)
+    notes = notes_table(note_rows(found.user_notes))
+    return above(trace_title(trace.info)), lead(finding), *numbers, kernels, held, counters, warnings, notes
 
 
 def summary_html(found: Summary) -> Html:
     """Return a summary as HTML: its numbers, the kernels and the warnings."""
     kernels = folded(KERNELS, _kernels(found)) if found.kernels else Html()
     warnings = warned(found.warnings, MOST_WARNINGS, 10 * LONGEST_NAME)
-    return block(above(trace_title(found.info)), _first_numbers(found), _all_numbers(found), kernels, warnings)
+    notes = notes_table(note_rows(found.user_notes))
+    return block(above(trace_title(found.info)), _first_numbers(found), _all_numbers(found), kernels, warnings, notes)
 
 
 def _counters(found: Summary) -> Html:
@@ -109,15 +115,26 @@ def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, pa
     warnings = warned(found.warnings, len(found.warnings), 10 * LONGEST_NAME)
     sections = [comparison_view.STYLE + fill('<p class="verdict">{}</p>', finding), _first_numbers(found), warnings]
     kernels = fill("<h2>{}</h2>{}", KERNELS, _kernels(found)) if found.kernels else Html()
-    tables = [_memory(trace), _counted(groups, found, finding), _code(trace), kernels, _all_numbers(found)]
+    tables = [_noted(groups, found, finding), _memory(trace), _counted(groups, found, finding), _code(trace), kernels, _all_numbers(found)]
     return timeline_page(groups, path, title, finding, sections, [*tables, *added(trace, "html")])
+
+
+def _noted(groups: Sequence[TimelineGroup], found: Summary, finding: str) -> Html:
+    """Return your notes, and the picture with their numbers, which the live timeline does not draw."""
+    if not found.user_notes:
+        return Html()
+    picture = timeline_image(groups, finding) if timed(found.user_notes) and not needs_tiles(groups) else Html()
+    return fill("<h2>{}</h2>{}{}", NOTES_HEADING, picture, notes_page_table(note_rows(found.user_notes)))
 
 
 def _counted(groups: Sequence[TimelineGroup], found: Summary, finding: str) -> Html:
     """Return the picture with memory, counters and markers, which the live timeline above it does not draw, and the table of counters."""
     if not (found.counters or found.markers or any(len(group.trace.memory) for group in groups)):
         return Html()
-    picture = Html() if needs_tiles(groups) else timeline_image(groups, finding)
+    elsewhere = needs_tiles(groups) or timed(found.user_notes)
+    if elsewhere and not found.counters:
+        return Html()
+    picture = Html() if elsewhere else timeline_image(groups, finding)
     heading = COUNTERS if found.counters else "Markers" if found.markers else "Memory over time"
     return fill("<h2>{}</h2>{}{}", heading, picture, _counters(found) if found.counters else Html())
 
