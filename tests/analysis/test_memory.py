@@ -100,7 +100,7 @@ def test_each_way_to_divide_the_peak():
     assert found.fragmentation == (1496, 3096, 0)
     assert [(each.of, each.bytes) for each in found.peaks] == [("GPU 0", 2600), ("the host", 7)]
     assert found.notes[1:] == (
-        "The pool holds 1.5 KiB at the peak that it did not lend, and 3.0 KiB at most, at 0 µs.",
+        "At the peak, 1.5 KiB more were taken from the driver than pools lent; 3.0 KiB at most, at 0 µs.",
         "A file and line is where the function is defined: the profiler does not write the line that ran.",
         "Others hold at most: the host 7 B.",
     )

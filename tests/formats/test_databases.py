@@ -192,11 +192,12 @@ def test_memory_that_was_taken_from_cuda_is_told_by_kind_and_range(tmp_path):
     trace = read(nsight(tmp_path / "m.sqlite", extra=[("CUDA_GPU_MEMORY_USAGE_EVENTS", MEMORY, events)]))
     found = trace.memory.to_pandas()[["start_ns", "end_ns", "bytes", "gpu", "level", "kind"]].to_numpy().tolist()
     assert found == [
+        [BEFORE, HELD, 1 << 25, 0, "reserved", "before the recording"],
         [BEFORE, -50, 64, 0, "reserved", "before the recording"],
-        [-3000, HELD, 8, 0, "reserved", "static"],
+        [-3000, HELD, 8, 0, "reserved", "CUDA static"],
         [100, HELD, 4096, -1, "reserved", "pinned"],
-        [7500, 20_000, 1 << 20, 0, "reserved", "device"],
-        [9000, HELD, 512, 0, "reserved", "stream-ordered"],
+        [7500, 20_000, 1 << 20, 0, "reserved", "CUDA"],
+        [9000, HELD, 512, 0, "allocated", "cudaMallocAsync"],
     ]
     names = dict(zip(trace.memory.bytes.tolist(), trace.memory.names, strict=True))
     assert names[1 << 20] == "step"  # The innermost range around the call with that correlation.

@@ -103,7 +103,7 @@ class Peak(NamedTuple):
 
 
 class Fragmentation(NamedTuple):
-    """Bytes that the pool had taken from the driver and not lent, at the peak, and at most."""
+    """Bytes that were taken from the driver and that no pool had lent, at the peak, and at most."""
 
     at_peak_bytes: int
     most_bytes: int
@@ -228,7 +228,7 @@ class MemoryUse(Result):
 
     @cached_property
     def fragmentation(self) -> Fragmentation | None:
-        """What the pool took from the driver and did not lend; None where the trace does not tell both."""
+        """What was taken from the driver and no pool lent; None where the trace does not tell both."""
         lent, taken = (self.curve(level) for level in (Level.ALLOCATED, Level.RESERVED))
         if not (len(self._rows(Level.ALLOCATED)) and len(self._rows(Level.RESERVED))):
             return None
@@ -277,8 +277,8 @@ class MemoryUse(Result):
         """What a reader must know of the rows."""
         said = [self.saving] if self.peak.bytes else []
         if found := self.fragmentation:
-            most = f", and {binary_size(found.most_bytes)} at most, at {time_text(found.most_at_ns)}"
-            said.append(f"The pool holds {binary_size(found.at_peak_bytes)} at the peak that it did not lend{most}.")
+            most = f"{binary_size(found.most_bytes)} at most, at {time_text(found.most_at_ns)}"
+            said.append(f"At the peak, {binary_size(found.at_peak_bytes)} more were taken from the driver than pools lent; {most}.")
         if self.level is Level.RESERVED:
             said.append("Memory that was taken from the driver: the trace does not tell what a pool lent of it.")
         if any(row.defined for row in self.rows):

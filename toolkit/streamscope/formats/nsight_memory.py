@@ -1,6 +1,7 @@
 """Memory in exports of Nsight Systems: the table that ``nsys profile --cuda-memory-usage=true`` fills.
 
-It has what programs take from CUDA: ``cudaMalloc``, of which pools make their tensors, ``cudaMallocAsync``, pinned and managed memory.
+It has what programs take from CUDA: ``cudaMalloc``, of which pools make their tensors, pinned and managed memory; and what CUDA's own pools
+lend to ``cudaMallocAsync``, with the size of the pool.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from streamscope.trace.spans import SpanKind
 TABLE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 _PROCESS = (1 << 24) - 1
 _GIVES_BACK = 1
-_KINDS = ("pageable", "pinned", "device", "array", "managed", "static", "static", "", "stream-ordered")
-"""By the number of the kind of memory; then what is not known, and what ``cudaMallocAsync`` takes from a pool of CUDA."""
-_ON_HOST, _STATIC, _UNKNOWN, _STREAM_ORDERED = 2, 5, 7, 8
-"""Numbers of kinds: those below the first one are memory of the host."""
+_KINDS = ("pageable", "pinned", "CUDA", "CUDA array", "managed", "CUDA static", "managed static", "")
+"""By the number of the kind of memory; the last one is not known."""
+_ON_HOST = 2
+"""Kinds below are memory of the host."""
+_POOL = "cudaMallocAsync"
 _LONGEST = 1_000
 """Most characters of a name; longer ones are cut."""
 
@@ -49,7 +51,7 @@ def memory_events(
         return []
     wanted: dict[str, int | None] = {
         "start": None, "bytes": None, "address": None, "memKind": -1, "memoryOperationType": None, "deviceId": 0, "globalPid": 0,
-        "correlationId": -1, "name": -1, "localMemoryPoolAddress": 0,
+        "correlationId": -1, "name": -1, "localMemoryPoolAddress": 0, "localMemoryPoolSize": -1,
     }  # fmt: skip
     try:
         columns = tables.numbers(TABLE, wanted)
@@ -57,19 +59,20 @@ def memory_events(
         said.append(f"left out: memory of the GPUs: {error}")
         return []
     process = columns["globalPid"] >> 24 & _PROCESS
-    kind = np.where((columns["memKind"] >= 0) & (columns["memKind"] < _UNKNOWN), columns["memKind"], _UNKNOWN)
-    kind[kind == _STATIC + 1] = _STATIC
+    kind = np.where((columns["memKind"] >= 0) & (columns["memKind"] < len(_KINDS)), columns["memKind"], len(_KINDS) - 1)
     on_host = kind < _ON_HOST
-    kind[(columns["localMemoryPoolAddress"] != 0) & ~on_host] = _STREAM_ORDERED
+    pool = np.where(on_host, 0, columns["localMemoryPoolAddress"])
     gpu = np.where(on_host, -1, _gpus(process, columns["deviceId"], gpu_of))
     name, names = _names(columns, process, texts, calls, found)
     events = MemoryEvents(
         time_ns=columns["start"],
         bytes=np.where(columns["memoryOperationType"] == _GIVES_BACK, -columns["bytes"], columns["bytes"]),
         address=_apart(process, columns["address"]),
-        gpu=gpu, name=name, texts=names, level=Level.RESERVED,
+        gpu=gpu, reserved=np.where(pool != 0, columns["localMemoryPoolSize"], -1), name=name, texts=names,
     )  # fmt: skip
-    return [replace(events.rows(kind == one), kind=_KINDS[one]) for one in np.unique(kind).tolist()]
+    pools = [replace(events.rows(pool == one), kind=_POOL) for one in np.unique(pool[pool != 0]).tolist()]
+    direct = [(one, (kind == one) & (pool == 0)) for one in np.unique(kind).tolist()]
+    return [*pools, *(replace(events.rows(rows), kind=_KINDS[one], level=Level.RESERVED) for one, rows in direct if rows.any())]
 
 
 def _apart(process: npt.NDArray[np.int64], address: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
