@@ -81,8 +81,13 @@ def test_line_and_module_are_those_around_it_and_of_the_forward_operator_in_the_
     ])  # fmt: skip
     site = {nbytes: trace.memory.sites[code] for nbytes, code in zip(trace.memory.bytes.tolist(), trace.memory.site.tolist(), strict=True)}
     inner = Site("forward", "model.py", 10, "Linear_0", defined=True)
-    assert site == {1: inner, 2: inner, 4: Site("step", "train.py", 3, defined=True)}
-    assert trace.info.notes == ("of 3 frames of Python, only the line and the module of each launch call and allocation are kept",)
+    step = Site("step", "train.py", 3, defined=True)
+    assert site[4] == step
+    assert [site[nbytes]._replace(caller=None) for nbytes in (1, 2)] == [inner, inner]
+    assert site[1].callers == (step, step._replace(module="Linear_0", caller=step))
+    assert trace.info.notes == (
+        "of 3 frames of Python, only those of the user's code and of modules around each launch call and allocation are kept",
+    )
 
 
 def test_reserved_memory_and_other_gpus_stay_apart(read):

@@ -312,7 +312,7 @@ def test_what_is_not_read_is_counted(written):
     assert read(written(events)).info.notes == (
         "left out: 1 event of category 'cpu_op' without a time",
         "left out: 2 events whose begin and end stand apart",
-        "of 2 frames of Python, only the line and the module of each launch call are kept",
+        "of 2 frames of Python, only those of the user's code and of modules around each launch call are kept",
         "1 of 1 device span without a launch call: launch latency unknown",
     )
 

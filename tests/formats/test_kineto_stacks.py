@@ -110,8 +110,31 @@ def test_each_launch_belongs_to_the_innermost_frame_of_the_user_and_module(writt
     assert sites(trace) == EXPECTED
     assert all(site.defined for site in trace.sites.sites)
     assert {site.file for site in trace.sites.sites} == {"/home/me/train.py", "model.py"}
-    assert trace.info.notes == ("of 13 frames of Python, only the line and the module of each launch call are kept",)
+    assert trace.info.notes == ("of 13 frames of Python, only those of the user's code and of modules around each launch call are kept",)
     assert {trace.spans.names[code] for code in trace.spans.name[trace.spans.kind == SpanKind.RANGE]} >= {"aten::addmm"}
+
+
+def test_whole_stacks_are_kept_as_callers(written):
+    """Launch 5 is of the backward pass, and lies in the stack of its forward operator."""
+    trace = ss.read(written(forward_and_backward()))
+    tree = ss.analysis.call_tree(trace)
+    paths = {
+        int(trace.spans.correlation[row]): "/".join(frame.name for frame in tree.path(frame))
+        for row, frame in zip(tree.span.tolist(), tree.frame.tolist(), strict=True)
+    }
+    assert paths == {
+        1: "step/Net_0/forward/Linear_0/gemm", 2: "step/Net_0/forward/Linear_1/gemm", 3: "step/gemm", 4: "step/gemm",
+        5: "step/Net_0/forward/Linear_1/gemm", 6: "unknown/gemm", 7: "step/gemm", 8: "step/save/gemm",
+    }  # fmt: skip
+
+
+def test_the_deepest_callers_are_left_out_of_a_deep_recursion(written):
+    frames = [frame(f"walk.py({depth + 1}): walk", depth, 5000 - depth) for depth in range(90)]
+    trace = ss.read(written([*frames, *launch(1, 1000)]))
+    (site,) = trace.sites.sites
+    assert site.line == 90
+    assert [caller.line for caller in site.callers] == list(range(1, 65))
+    assert LaunchSites.from_dict(json.loads(json.dumps(trace.sites.to_dict()))) == trace.sites
 
 
 def test_order_of_events_does_not_matter(written):

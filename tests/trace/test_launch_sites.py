@@ -21,6 +21,19 @@ def test_what_is_stored_is_read_back(rows, data):
     assert LaunchSites.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
+def test_callers_are_stored_once():
+    outer = Site("step", "train.py", 3)
+    inner = outer._replace(module="Net_0", caller=outer)
+    leaves = tuple(Site("forward", "model.py", line, "Net_0", caller=inner) for line in (1, 2))
+    found = LaunchSites(np.array([1, 2, 3]), np.array([0, 1, 2]), (*leaves, outer))
+    stored = found.to_dict()
+    assert len(stored["callers"]) == 2
+    back = LaunchSites.from_dict(json.loads(json.dumps(stored)))
+    assert back == found
+    assert back.sites[1].callers == (outer, inner)
+    assert back.sites[0].caller is back.sites[1].caller
+
+
 def test_parquet_keeps_them(tmp_path):
     spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
     trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "H")), sites=LaunchSites(np.array([1, 2]), np.array([2, 0]), SITES))
@@ -40,6 +53,7 @@ def test_parquet_keeps_them(tmp_path):
         ([1], [0], (Site("f", "g", -1),)),
         ([1], [0], (Site("f", None, 1),)),
         ([1], [0], (Site("f", "g", 1, "m", defined=2),)),
+        ([1], [0], (Site("f", "g", 1, "m", caller=("f", "g", 1, "m", False, None)),)),
     ],
 )
 def test_what_is_no_site_is_refused(span, site, sites):
@@ -61,6 +75,16 @@ def test_a_site_of_a_call_is_refused():
         {"span": [1], "site": [0], "sites": [[0, 0, 0, 1, 2]], "texts": ["a"]},
         {"span": [1], "site": [0], "sites": [[0, 0, 0]], "texts": ["a"]},
         {"span": [1], "site": [0], "sites": [["0", 0, 0, 1, 0]], "texts": ["a"]},
+        {"span": [1], "site": [0], "sites": [[0, 0, 0, 1, 0, 0]], "texts": ["a"]},
+        {"span": [1], "site": [0], "sites": [[0, 0, 0, 1, 0, -1]], "callers": [[0, 0, 0, 1, 0]], "texts": ["a"]},
+        {"span": [1], "site": [0], "sites": [[0, 0, 0, 1, 0, 0]], "callers": [[0, 0, 0, 1, 0, 0]], "texts": ["a"]},
+        {
+            "span": [1],
+            "site": [0],
+            "sites": [[0, 0, 0, 1, 0, 99]],
+            "texts": ["a"],
+            "callers": [[0, 0, 0, 1, 0], *([0, 0, 0, 1, 0, at] for at in range(99))],
+        },
     ],
 )
 def test_what_was_not_stored_so_is_refused(stored):

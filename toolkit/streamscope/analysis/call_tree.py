@@ -204,10 +204,18 @@ def _contexts(costs: Costs, by: str, tree: _Tree) -> IntArray:
 
 
 def _site_frame(site: Site, tree: _Tree) -> int:
-    inside = tree.child(0, Frame(site.module, kind="module")) if site.module else 0
-    if not (site.function or site.file):
-        return inside
-    return tree.child(inside, Frame(site.function or site.file, site.file, site.line, "function" if site.defined else "line"))
+    """Return the frame of a site in those of its callers. Each adds a module or a function to the one around it."""
+    inside, before = 0, Site()
+    for each in (*site.callers, site):
+        for name in _modules(each.module) if each.module != before.module else []:
+            inside = tree.child(inside, Frame(name, kind="module"))
+        if each[:3] != before[:3] or each.module == before.module:
+            kind = "function" if each.defined else "line"
+            inside = (
+                tree.child(inside, Frame(each.function or each.file, each.file, each.line, kind)) if each.function or each.file else inside
+            )
+        before = each
+    return inside
 
 
 def _operation_frames(trace: Trace, by: str, tree: _Tree) -> list[int]:

@@ -16,6 +16,8 @@ from streamscope.trace.file_checks import listed_texts
 
 MOST_LINE = 2**31 - 1
 """Largest number of a line."""
+MOST_CALLERS = 64
+"""Sites around a site."""
 
 
 class Site(NamedTuple):
@@ -28,6 +30,17 @@ class Site(NamedTuple):
     """Name of the instance, such as ``"Linear_0"``."""
     defined: bool = False
     """Whether ``line`` is where the function is defined, and not the line that launched."""
+    caller: Site | None = None
+    """The site around it, which lacks its function or its module; None where it is not known. There are at most 64 around each other."""
+
+    @property
+    def callers(self) -> tuple[Site, ...]:
+        """The sites around it, the outermost first."""
+        found, site = list[Site](), self.caller
+        while site is not None:
+            found.append(site)
+            site = site.caller
+        return tuple(reversed(found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +102,21 @@ class LaunchSites(SpanColumns):
 
 
 def listed_sites(sites: Sequence[Site]) -> dict[str, Any]:
-    """Return sites as JSON values: rows of numbers, whose texts are apart."""
+    """Return sites as JSON values: rows of numbers, whose texts are apart, and so are callers, the outer ones first."""
     texts: dict[str, int] = {}
-    rows = [
-        [*(texts.setdefault(text, len(texts)) for text in (one.function, one.file, one.module)), one.line, int(one.defined)]
-        for one in sites
-    ]
-    return {"sites": rows, "texts": list(texts)}
+    callers: dict[int, int] = {}
+    known: list[list[int]] = []
+
+    def row(one: Site) -> list[int]:
+        words = [texts.setdefault(text, len(texts)) for text in (one.function, one.file, one.module)]
+        return [*words, one.line, int(one.defined), *([] if one.caller is None else [callers[id(one.caller)]])]
+
+    for one in sites:
+        for caller in one.callers:
+            if id(caller) not in callers:
+                known.append(row(caller))
+                callers[id(caller)] = len(known) - 1
+    return {"sites": [row(one) for one in sites], **({"callers": known} if known else {}), "texts": list(texts)}
 
 
 def stored_sites(stored: Mapping[str, Any]) -> tuple[Site, ...]:
@@ -107,14 +128,20 @@ def stored_sites(stored: Mapping[str, Any]) -> tuple[Site, ...]:
         It is something else.
     """
     texts = listed_texts(stored["texts"])
-    return tuple(_site(row, texts) for row in stored["sites"])
+    callers, depths = list[Site](), [0]
+    for row in stored.get("callers", ()):
+        callers.append(_site(row, texts, callers))
+        depths.append(depths[row[5] + 1 if len(row) > 5 else 0] + 1)
+    if max(depths) > MOST_CALLERS:
+        raise ValueError(f"launch sites have {max(depths)} callers around each other, more than {MOST_CALLERS}")
+    return tuple(_site(row, texts, callers) for row in stored["sites"])
 
 
-def _site(row: Sequence[int], texts: Sequence[str]) -> Site:
-    function, file, module, line, defined = row
-    if min(function, file, module) < 0 or defined not in (0, 1):
+def _site(row: Sequence[int], texts: Sequence[str], callers: Sequence[Site]) -> Site:
+    function, file, module, line, defined, *around = row
+    if min(function, file, module, *around) < 0 or defined not in (0, 1) or len(around) > 1:
         raise ValueError(f"{row} is not a launch site")
-    return Site(texts[function], texts[file], line, texts[module], bool(defined))
+    return Site(texts[function], texts[file], line, texts[module], bool(defined), callers[around[0]] if around else None)
 
 
 def are_sites(given: object) -> bool:
@@ -122,11 +149,12 @@ def are_sites(given: object) -> bool:
     return isinstance(given, tuple) and all(map(_is_site, given))
 
 
-def _is_site(one: object) -> bool:
+def _is_site(one: object, most: int = MOST_CALLERS) -> bool:
     return (
         isinstance(one, Site)
         and all(isinstance(text, str) for text in (one.function, one.file, one.module))
         and type(one.line) is int
         and 0 <= one.line <= MOST_LINE
+        and (one.caller is None or (most > 0 and _is_site(one.caller, most - 1)))
         and isinstance(one.defined, bool)
     )

@@ -183,7 +183,9 @@ class _Collected:
         notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
         if frames := self._categories["python_function"]:
             which = "launch call and allocation" if self._memory else "launch call"
-            notes.append(f"of {counted(frames, 'frame')} of Python, only the line and the module of each {which} are kept")
+            notes.append(
+                f"of {counted(frames, 'frame')} of Python, only those of the user's code and of modules around each {which} are kept"
+            )
         if self._stacks.left_out:
             notes.append(f"left out: {counted(self._stacks.left_out, 'frame')} of Python, since {MOST_FRAMES:,} are kept")
         found = recorded(self._joined(), notes, _unknown_ns(beside))

@@ -1,8 +1,8 @@
 """The user's lines in a Kineto file: frames of Python and modules around each launch call, by thread and time.
 
 PyTorch's profiler writes them with ``with_stack=True``. A frame names a function, its file, and the line where it is *defined*. Frames of
-libraries say nothing of the user's code, and are not kept. A launch of the backward pass belongs to the forward operator that has the
-sequence number of the backward one.
+libraries say nothing of the user's code, and are not kept. The others are kept as a site and its callers. A launch of the backward pass
+belongs to the forward operator that has the sequence number of the backward one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy.typing as npt
 from streamscope.arrays import IntArray
 from streamscope.errors import printable
 from streamscope.trace.joins import distinct
-from streamscope.trace.launch_sites import MOST_LINE, Site
-from streamscope.trace.nesting import innermost_on
+from streamscope.trace.launch_sites import MOST_CALLERS, MOST_LINE, Site
+from streamscope.trace.nesting import enclosing, innermost_on, with_outer
 
 MOST_FRAMES = 10_000_000
 """Frames of the user's and of modules that are kept; further ones are left out, and counted."""
@@ -185,17 +185,59 @@ class Stacks:
         forward = _forward_of(operators, thread_of_operator, np.flatnonzero(backward)[around[rows]])
         thread[rows] = np.where(forward >= 0, thread_of_operator[forward], -1)
         start_ns[rows] = operators.start_ns[forward] if len(operators) else 0
+        inner = innermost_on(thread_of_frame, frames.start_ns, frames.end_ns, thread, start_ns)
+        stack, stacks = self._stacks(frames, thread_of_frame, inner, start_ns)
         pair = np.zeros(len(calls), np.int64)
         for module in (False, True):
             kind = (frames.code & 1) == module
             inner = innermost_on(thread_of_frame[kind], frames.start_ns[kind], frames.end_ns[kind], thread, start_ns)
             code = np.where(inner >= 0, frames.code[kind][inner] >> 1, -1) if kind.any() else inner
             pair = pair * (len(self._codes.modules) + 1) + code + 1
-        used, which = distinct(pair)
-        sites = [self._site(*divmod(one, len(self._codes.modules) + 1)) for one in used.tolist()]
+        used, which = distinct(pair * (len(stacks) + 1) + stack + 1)
+        sites = [self._in_stack(one // (len(stacks) + 1), one % (len(stacks) + 1), stacks) for one in used.tolist()]
         known = np.cumsum([site is not None for site in sites]) - 1
         number = np.where([site is not None for site in sites], known, -1)
         return number[which], [site for site in sites if site is not None]
+
+    def _stacks(self, frames: Frames, thread: IntArray, inner: IntArray, at_ns: IntArray) -> tuple[IntArray, list[Site]]:
+        """Return the stack that ends with the innermost frame of each call, -1 for none, and the stacks: sites with their callers."""
+        calls = np.sort(at_ns)
+        # Only frames around a call of any thread are in stacks of calls.
+        some = np.flatnonzero(np.searchsorted(calls, frames.start_ns) < np.searchsorted(calls, frames.end_ns))
+        outer = np.full(len(frames), -1, np.int64)
+        order = some[np.argsort(thread[some], kind="stable")]
+        for rows in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1):
+            around = enclosing(frames.start_ns[rows], frames.end_ns[rows])
+            outer[rows] = np.where(around >= 0, rows[around], -1)
+        needed = with_outer(inner, outer)
+        needed = needed[np.lexsort((-frames.end_ns[needed], frames.start_ns[needed]))]
+        stacks, numbers = list[Site](), dict[tuple[int, int], int]()
+        depths = {-1: 0}
+        callers = list[int]()
+        stack = np.full(len(frames) + 1, -1, np.int64)
+        for row, around, code in zip(needed.tolist(), outer[needed].tolist(), frames.code[needed].tolist(), strict=True):
+            caller = int(stack[around])
+            if depths[caller] > MOST_CALLERS:  # What is deeper lies in the outer frames all the same.
+                caller = callers[caller]
+            number = numbers.setdefault((caller, code), len(stacks))
+            if number == len(stacks):
+                stacks.append(self._called(code, stacks[caller] if caller >= 0 else None))
+                depths[number] = depths[caller] + 1
+                callers.append(caller)
+            stack[row] = number
+        return stack[inner], stacks
+
+    def _called(self, code: int, caller: Site | None) -> Site:
+        """Return the site of a frame in another site."""
+        within = caller or Site()
+        if code & 1:
+            return within._replace(module=self._codes.modules[code >> 1], caller=caller)
+        return self._codes.users[code >> 1]._replace(module=within.module, caller=caller)
+
+    def _in_stack(self, pair: int, stack: int, stacks: Sequence[Site]) -> Site | None:
+        """Return the site of a pair of frame and module in a stack, counted from 1. Frames that do not nest have no callers."""
+        site = self._site(*divmod(pair, len(self._codes.modules) + 1))
+        return stacks[stack - 1] if stack and site is not None and stacks[stack - 1][:5] == site[:5] else site
 
     def _site(self, user: int, module: int) -> Site | None:
         """Return the site of a user's frame and a module, each counted from 1; None where there is neither."""
