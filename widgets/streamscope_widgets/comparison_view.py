@@ -21,9 +21,12 @@ from streamscope.errors import TraceError
 from streamscope.program.foreign import CaptureInfo
 from streamscope.results.views import View, sections
 from streamscope.trace import DeviceInfo, TimelineGroup, Trace
+from streamscope.trace.counters import ENGINE_NOTE_HEADS
 from streamscope.words import format_mib, format_us, time_text
 from streamscope_widgets import charts, ledger_view
 from streamscope_widgets.capture_view import capture_lines, capture_section
+from streamscope_widgets.notes_view import HEADING as NOTES_HEADING
+from streamscope_widgets.notes_view import notes_page_table, notes_table, timed
 from streamscope_widgets.report import report
 from streamscope_widgets.show import still_chart
 from streamscope_widgets.show.chart import RowChart
@@ -90,16 +93,20 @@ dd {{ margin: 0; color: var(--soft); }}
 
 def comparison_html(comparison: Comparison) -> Html:
     """Return a comparison as HTML of less than 200 kB."""
-    return summary_html(*_parts(comparison), capture=comparison.capture)
+    return summary_html(*_parts(comparison), capture=comparison.capture, notes=_notes(comparison))
 
 
 def show_with_timeline(comparison: Comparison) -> None:
     """Show a comparison and its live timelines, which take the picture's place, as outputs of a cell."""
     from IPython.display import display
 
-    page = summary_html(*_parts(comparison), capture=comparison.capture, live=True)
+    page = summary_html(*_parts(comparison), capture=comparison.capture, notes=_notes(comparison), live=True)
     display({"text/html": str(page), "text/plain": str(comparison)}, raw=True)  # type: ignore[no-untyped-call]
     comparison.timeline().show_live()
+
+
+def _notes(comparison: Comparison) -> Html:
+    return notes_table(comparison.note_rows(), ENGINE_NOTE_HEADS)
 
 
 def _parts(comparison: Comparison) -> tuple[str, DeviceInfo, list[TimelineGroup], Mapping[str, EngineMetrics], str]:
@@ -114,6 +121,7 @@ def summary_html(
     verdict: Verdict | str,
     *,
     capture: CaptureInfo | None = None,
+    notes: Html | None = None,
     live: bool = False,
 ) -> Html:
     """Return a comparison as HTML of less than 200 kB that needs no script, style sheet or network.
@@ -123,6 +131,7 @@ def summary_html(
     ``groups``: for the picture; may be empty.
     ``verdict``: with a `Verdict`, its evidence is there too, folded.
     ``capture``: of captured code.
+    ``notes``: the table of your notes.
     ``live``: whether live timelines follow in the next output.
     """
     found = metrics_table(metrics, () if isinstance(verdict, str) else verdict.wrong)
@@ -135,6 +144,7 @@ def summary_html(
         small(note_lines(found)),
         "" if isinstance(verdict, str) else folded("What the verdict rests on", lines(verdict.evidence)),
         _summary_ledger(groups, metrics),
+        notes or Html(),
         still(picture) if live else picture,
     )
 
@@ -197,6 +207,7 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
         title=f"{comparison.program} · {device_words(comparison.device)}",
         sections=[STYLE + _verdict(comparison), _metrics(table)],
         below=[
+            _noted(comparison),
             _charts(comparison),
             *([] if comparison.capture is None else [capture_section(comparison.capture)]),
             _more_numbers(table),
@@ -207,6 +218,16 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
             *sections(comparison, "html"),
         ],
     )
+
+
+def _noted(comparison: Comparison) -> Html:
+    """Return your notes, and the picture with their numbers, which the live timelines do not draw."""
+    rows = comparison.note_rows()
+    if not rows:
+        return Html()
+    drawn = any(timed(run.trace.user_notes) for run in comparison.values())
+    picture = timeline_image(comparison.groups(), comparison.verdict) if drawn else Html()
+    return fill("<h2>{}</h2>{}{}", NOTES_HEADING, picture, notes_page_table(rows, ENGINE_NOTE_HEADS))
 
 
 def _verdict(comparison: Comparison) -> Html:

@@ -17,18 +17,19 @@ from streamscope.analysis.json_lines import json_lines
 from streamscope.analysis.metric import ENGINE, metrics_of
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.neighbours import net_overlap_ns
-from streamscope.analysis.table import EngineTable, metrics_markdown, metrics_text
+from streamscope.analysis.table import EngineTable, markdown_rows, metrics_markdown, metrics_text
 from streamscope.analysis.traits import streams_words
 from streamscope.analysis.verdict import NUMPY, Verdict, against, assess, reference_of
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.engine_entry import ENGINES
-from streamscope.errors import EngineError, OutputError, TraceError
+from streamscope.errors import EngineError, OutputError, TraceError, printable
 from streamscope.files import filled_whole, written_whole
 from streamscope.program.foreign import CaptureInfo
 from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
+from streamscope.trace.counters import ENGINE_NOTE_HEADS, Note, note_rows, sorted_notes, without_note
 from streamscope.trace.file_checks import (
     AMOUNT,
     COUNTS,
@@ -47,10 +48,13 @@ from streamscope.trace.file_checks import (
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.span_files import write_spans
 from streamscope.trace.trace import TimelineGroup, Trace
-from streamscope.words import counted, time_text
+from streamscope.words import aligned, counted, time_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_ALL = "all"
+"""Engine of a note on the comparison as a whole, and time of one on a whole trace."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,8 @@ class Comparison(Mapping[str, Run], Result):
         Of captured code: where it was captured, what there is to gain, what is certified.
     gpu : int or None
         Which GPU the metrics of one GPU are of, under each engine: of several, the one with the most work, without waiting.
+    user_notes : tuple of Note
+        Your notes on the comparison as a whole; those on an engine's time axis are its trace's.
 
     Examples
     --------
@@ -149,6 +155,7 @@ class Comparison(Mapping[str, Run], Result):
         why_not_function: str = "",
         not_checked: Sequence[str] = (),
         capture: CaptureInfo | None = None,
+        user_notes: Sequence[Note] = (),
     ) -> None:
         self.program = program
         self.device = device
@@ -157,6 +164,7 @@ class Comparison(Mapping[str, Run], Result):
         self.why_not_function = why_not_function
         self.not_checked = tuple(not_checked)
         self.capture = capture
+        self.user_notes = sorted_notes(user_notes)
         self.gpu = compared_gpu([run.trace for run in runs])
         self._runs = {run.engine: run if run.gpu == self.gpu else replace(run, gpu=self.gpu) for run in runs}
 
@@ -207,6 +215,90 @@ class Comparison(Mapping[str, Run], Result):
         """The verdict in plain words; wrong results come first."""
         return self.assessment.text
 
+    def with_note(
+        self,
+        text: str,
+        engine: str | None = None,
+        at_us: float | None = None,
+        until_us: float | None = None,
+        *,
+        lane: str = "",
+        span: int | None = None,
+    ) -> Comparison:
+        """Return the comparison with one more note of yours: on the whole or, with ``engine``, on its trace.
+
+        Reports, pictures and saved folders have it.
+
+        Parameters
+        ----------
+        text : str
+            At most 2,000 characters; line breaks become spaces.
+        engine : str, optional
+            Whose time axis is meant. Without it, the note is on the comparison as a whole.
+        at_us, until_us, lane, span
+            As `Trace.with_note` takes them.
+
+        Raises
+        ------
+        TraceError
+            `Trace.with_note` refuses it, or there is a time, lane or span without an engine.
+        NotComparedError
+            There is no such engine.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
+        >>> runs = runs.with_note("for Monday's meeting").with_note("one launch for all", "graph", 0, lane="host")
+        >>> runs.note_rows()
+        [('1', 'all', 'all', '', "for Monday's meeting"), ('1', 'graph', '0 µs', 'host', 'one launch for all')]
+        """
+        if engine is not None:
+            run = self[engine]
+            noted = replace(run, trace=run.trace.with_note(text, at_us, until_us, lane=lane, span=span))
+            return self._with_notes(self.user_notes, {engine: noted})
+        if at_us is not None or until_us is not None or lane or span is not None:
+            raise TraceError("a note on a time, a lane or a span needs an engine", hint=f"engine={next(iter(self._runs))!r}")
+        return self._with_notes((*self.user_notes, Note.of(text)), {})
+
+    def without_note(self, number: int, engine: str | None = None) -> Comparison:
+        """Return the comparison without the note of this number, of those on the whole or on an engine's trace.
+
+        Raises
+        ------
+        TraceError
+            There is no such note.
+        NotComparedError
+            There is no such engine.
+        """
+        if engine is None:
+            return self._with_notes(without_note(self.user_notes, number), {})
+        run = self[engine]
+        return self._with_notes(self.user_notes, {engine: replace(run, trace=run.trace.without_note(number))})
+
+    def _with_notes(self, user_notes: Sequence[Note], noted: Mapping[str, Run]) -> Comparison:
+        return Comparison(
+            self.program,
+            self.device,
+            [noted.get(engine, run) for engine, run in self._runs.items()],
+            settings=self.settings,
+            checked_against=self.checked_against,
+            why_not_function=self.why_not_function,
+            not_checked=self.not_checked,
+            capture=self.capture,
+            user_notes=user_notes,
+        )
+
+    def _notes(self) -> Iterator[tuple[str | None, tuple[Note, ...]]]:
+        """Yield the notes on the whole, and those of each engine."""
+        yield None, self.user_notes
+        yield from ((engine, run.trace.user_notes) for engine, run in self._runs.items())
+
+    def note_rows(self) -> list[tuple[str, ...]]:
+        """Return all notes as text, in the order of `ENGINE_NOTE_HEADS`: each engine's are numbered as in its picture."""
+        rows = ((engine or _ALL, row) for engine, notes in self._notes() for row in note_rows(notes, whole=_ALL))
+        return [(number, engine, *others) for engine, (number, *others) in rows]
+
     def to_pandas(self) -> pd.DataFrame:
         """Return the metrics as a DataFrame, one row an engine."""
         import pandas as pd
@@ -247,6 +339,8 @@ class Comparison(Mapping[str, Run], Result):
             content["not_checked"] = self.not_checked
         if self.capture is not None:
             content["capture"] = self.capture.to_dict()
+        if notes := [{"engine": engine, **note.to_dict()} for engine, found in self._notes() for note in found]:
+            content["user_notes"] = notes
         found: dict[str, Any] = plain(content)
         return found
 
@@ -319,10 +413,12 @@ class Comparison(Mapping[str, Run], Result):
         return path
 
     def _markdown(self) -> str:
-        return metrics_markdown(self.program, self.device, self.metrics, self.assessment)
+        text, rows = metrics_markdown(self.program, self.device, self.metrics, self.assessment), self.note_rows()
+        return printable("\n".join([text, *markdown_rows(ENGINE_NOTE_HEADS, rows, words=len(ENGINE_NOTE_HEADS)), ""])) if rows else text
 
     def __str__(self) -> str:
-        return metrics_text(self.title, self.device, self.metrics, self.assessment)
+        text, rows = metrics_text(self.title, self.device, self.metrics, self.assessment), self.note_rows()
+        return printable("\n".join([text, "", *aligned([ENGINE_NOTE_HEADS, *rows])])) if rows else text
 
     __repr__ = __str__
 
@@ -368,6 +464,8 @@ def load_comparison(folder: str | Path) -> Comparison:
         for engine in measured:
             trace_name(engine, traces[engine])  # Neither leads to another folder.
         capture = CaptureInfo.from_dict(content["capture"]) if content.get("capture") is not None else None
+        # Those of engines are in their traces, exact to the ns.
+        notes = [Note(stored["text"]) for stored in content.get("user_notes", ()) if stored["engine"] is None]
     except (TraceError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error
@@ -381,6 +479,7 @@ def load_comparison(folder: str | Path) -> Comparison:
         why_not_function=why_not,
         not_checked=missed,
         capture=capture,
+        user_notes=notes,
     )
 
 

@@ -25,6 +25,7 @@ LONGEST_COUNTER = 1_000
 MOST_NOTES, LONGEST_NOTE = 1_000, 2_000
 """Notes of a trace, and characters of one."""
 NOTE_HEADS = ("note", "at", "lane", "text")
+ENGINE_NOTE_HEADS = ("note", "engine", "at", "lane", "text")
 
 
 @dataclass(frozen=True)
@@ -288,6 +289,11 @@ class Note:
         if type(start_ns) is not int or type(end_ns) is not int or not -MOST_NS <= start_ns <= end_ns <= MOST_NS:
             raise TraceError(f"a note is on times in whole ns, in their order, not on {shown(start_ns)} to {shown(end_ns)}")
 
+    @classmethod
+    def of(cls, text: Any, start_ns: int | None = None, end_ns: int | None = None, lane: str = "") -> Self:
+        """Make a note of a text with line breaks."""
+        return cls(_on_a_line(text) if isinstance(text, str) else text, start_ns, end_ns, lane)
+
     @property
     def when(self) -> str:
         """Its time in words, exact to the ns: ``"1.25 ms"``, ``"1.25 ms to 2 ms"``; empty for a note on the whole."""
@@ -329,33 +335,31 @@ def without_note(notes: Sequence[Note], number: int) -> tuple[Note, ...]:
     return (*notes[: number - 1], *notes[number:])
 
 
-def note_rows(notes: Sequence[Note]) -> list[tuple[str, ...]]:
-    """Return notes as text, in the order of `NOTE_HEADS`."""
-    return [(str(number), note.when or "whole trace", note.lane, note.text) for number, note in enumerate(notes, 1)]
+def note_rows(notes: Sequence[Note], whole: str = "whole trace") -> list[tuple[str, ...]]:
+    """Return notes as text, in the order of `NOTE_HEADS`; ``whole`` is the time of those on the whole."""
+    return [(str(number), note.when or whole, note.lane, note.text) for number, note in enumerate(notes, 1)]
 
 
 def note_on(
     spans: SpanTable, extent_ns: tuple[int, int], text: Any, at_us: float | None, until_us: float | None, lane: str, span: int | None
 ) -> Note:
     """Make a note on a trace of these spans, which lasts from and to ``extent_ns``; `Trace.with_note` describes the rest."""
-    if isinstance(text, str):  # `Note` refuses all else.
-        text = _on_a_line(text)
     if span is not None:
         if at_us is not None or until_us is not None or lane:
             raise TraceError("a note on a span has its times and its lane", hint="leave out at_us, until_us and lane")
         row = whole_number("span", span, 0, len(spans) - 1, error=TraceError)
-        return Note(text, int(spans.start_ns[row]), int(spans.end_ns[row]), spans.lanes[spans.lane[row]])
+        return Note.of(text, int(spans.start_ns[row]), int(spans.end_ns[row]), spans.lanes[spans.lane[row]])
     if lane and lane not in spans.lanes:
         raise TraceError(f"the trace has no lane {shown(lane)}", hint=f"its lanes are {listed([*spans.lanes[:10]])}")
     if at_us is None:
         if until_us is not None:
             raise TraceError(f"until_us={shown(until_us)} needs a start", hint="give at_us, too")
-        return Note(text, lane=lane)
+        return Note.of(text, lane=lane)
     start_ns = _time_ns("at_us", at_us, extent_ns)
     end_ns = start_ns if until_us is None else _time_ns("until_us", until_us, extent_ns)
     if end_ns < start_ns:
         raise TraceError(f"until_us={shown(until_us)} is before at_us={shown(at_us)}", hint="swap them")
-    return Note(text, start_ns, end_ns, lane)
+    return Note.of(text, start_ns, end_ns, lane)
 
 
 def _time_ns(name: str, time_us: Any, extent_ns: tuple[int, int]) -> int:
