@@ -73,6 +73,16 @@ def test_totals_that_change_without_an_event_are_rows_of_which_no_more_is_known(
     assert said == ["memory of GPU 0: 2 times the allocator's total changed without an event"]
 
 
+def test_totals_of_two_threads_out_of_order_are_no_memory():
+    events = [(at, 10, at, 0, 100 + 10 * at, 0) for at in range(1, 9)]
+    events[3] = (4, 50, 5, 0, 190, 0)  # The larger one is counted later than its clock says, after the one of 10 bytes.
+    events[4] = (5, 10, 4, 0, 140, 0)
+    events[5:] = [(at, 10, at, 0, 140 + 10 * at, 0) for at in range(6, 9)]
+    found, said = tabled(events, kind="PyTorch")
+    assert [row for row in rows_of(found) if row[3] != "PyTorch"] == [(BEFORE, HELD, 100, BEFORE_THE_RECORDING)]
+    assert said == ["memory of GPU 0: 2 totals out of order by the clock, as where several threads take memory at once"]
+
+
 def test_a_total_below_the_events_is_not_used():
     found, said = tabled([(10, 5, 1, 0, 5, 0), (20, 5, 2, 0, 4, 0)])
     assert [row[:3] for row in rows_of(found)] == [(10, HELD, 5), (20, HELD, 5)]

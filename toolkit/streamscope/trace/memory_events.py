@@ -20,6 +20,8 @@ from streamscope.words import counted
 
 _MOST_BYTES, _MOST_IN_ALL = 2**42, 2**50
 """Of one allocation, and in all: more than any machine has."""
+_FEW = 4
+"""Events in a row whose totals may be out of order, at most."""
 _UNKNOWN = -1
 
 
@@ -137,7 +139,11 @@ def _of_one_gpu(events: MemoryEvents, kind: int, said: list[str]) -> list[Mappin
     ]  # fmt: skip
     known = (events.total >= 0) & (events.total < _MOST_IN_ALL)
     if known.any():
-        rest = events.total[known] - held_bytes(start_ns, end_ns, nbytes, time_ns[known])
+        rest, swapped = _settled(events.total[known] - held_bytes(start_ns, end_ns, nbytes, time_ns[known]))
+        if swapped:
+            said.append(
+                f"memory of {where}: {counted(swapped, 'total')} out of order by the clock, as where several threads take memory at once"
+            )
         if (rest < 0).any():
             wrong = counted(int((rest < 0).sum()), "moment")
             said.append(f"memory of {where}: at {wrong} the allocator's total is less than the events add up to: totals are not used")
@@ -210,6 +216,25 @@ def _of_total(time_ns: IntArray, total: IntArray, gpu: int, level: Level, kind: 
     found += [(start_ns, HELD, nbytes) for start_ns, nbytes in held]
     table = np.array([row for row in found if row[2]], np.int64).reshape(-1, 3).T
     return _columns(table, gpu, level, kind=np.where(table[0] == BEFORE, 0, kind))
+
+
+def _settled(rest: IntArray) -> tuple[IntArray, int]:
+    """Return values of which those are taken out that go back to what they were within a few events, and how many these are.
+
+    Threads read the clock before or after the allocator counts, so two events may have each other's order.
+    """
+    opens = np.flatnonzero(np.diff(rest, prepend=rest[0] - 1))
+    values, begins, found = rest[opens].tolist(), [*opens.tolist(), len(rest)], rest.copy()
+    swapped, run = 0, 1
+    while run < len(values):
+        near = range(run + 1, min(run + 1 + _FEW, len(values)))
+        back = next((later for later in near if values[later] == values[run - 1]), None)
+        if back is not None and begins[back] - begins[run] <= _FEW:
+            found[begins[run] : begins[back]] = values[run - 1]
+            swapped += begins[back] - begins[run]
+            run = back
+        run += 1
+    return found, swapped
 
 
 def _columns(table: Sequence[IntArray] | IntArray, gpu: int, level: Level, **known: IntArray) -> Mapping[str, npt.NDArray[Any]]:
