@@ -296,8 +296,8 @@ def test_modules_are_named_by_their_path(calls):
 
 @monitored
 def test_entries_of_before_the_last_seconds_are_dropped(calls, monkeypatch):
-    monkeypatch.setattr(launch_lines, "_LOOKED_AT", 8)
-    monkeypatch.setattr(launch_lines, "_QUICK_NS", 0)
+    monkeypatch.setattr(launch_lines, "_FEW", 24)
+    monkeypatch.setattr(launch_lines, "_QUICK_S", 0)
     for last_ns, dropped in ((1, True), (10**12, False)):
         lines = LaunchLines(last_ns)
         lines.start()

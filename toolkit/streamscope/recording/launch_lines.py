@@ -15,11 +15,12 @@ import sys
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, count
+from traceback import walk_stack
 from types import CodeType, FrameType
 from typing import Any
 
@@ -31,12 +32,13 @@ from streamscope.program.user_line import cell_name
 from streamscope.trace.launch_sites import Site
 
 _monitoring: Any = getattr(sys, "monitoring", None)
+_OF_LINES = 0 if _monitoring is None else _monitoring.events.LINE | _monitoring.events.PY_RETURN | _monitoring.events.PY_YIELD
 _TOOLS = (2, 3, 4)
 """``sys.monitoring.PROFILER_ID``, and the two that belong to nobody."""
-_QUICK_NS = 500
+_QUICK_S = 5e-7
 """A line that is over sooner launched nothing, and is forgotten: so loops of Python alone take no memory."""
-_LOOKED_AT = 2**17
-"""After so many entries of a log, those of before the last seconds are dropped."""
+_FEW = 3 * 2**16
+"""Before a log is longer than that, none of it is dropped."""
 _TYPED = ("<ipython-input", "<stdin>", "<python-input")
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages|streamscope_widgets)[/\\]")
 _OURS, _PYTHONS = (os.path.dirname(file) + os.sep for file in (os.path.dirname(__file__), os.__file__))  # noqa: PTH120 — compared as text
@@ -60,14 +62,16 @@ def is_users(file: str) -> bool:
 
 @dataclass
 class _Log:
-    """What one thread ran: entries one behind the other, with times on the host's clock."""
+    """What one thread ran: entries one behind the other, with times on the host's clock in seconds, since such numbers are made quicker."""
 
-    lines: list[Any] = field(default_factory=lambda: [0, None, 0])
+    lines: list[Any] = field(default_factory=lambda: [0.0, None, 0])
     """Of each entry the time, the code, and the number of the line; no code where no function of the user's runs."""
-    modules: list[Any] = field(default_factory=lambda: [0, None])
+    modules: list[Any] = field(default_factory=lambda: [0.0, None])
     """Of each entry the time, and the module of PyTorch that is called."""
     called: list[Any] = field(default_factory=list)
     """Modules whose calls are under way, the innermost last."""
+    most: int = field(default_factory=lambda: _FEW)
+    """Length of ``lines`` from which on those of before the last seconds are dropped."""
 
 
 class LaunchLines:
@@ -96,6 +100,7 @@ class LaunchLines:
         self.sites: dict[Site, int] = {}
         self.cost_ns = 0.0
         self._last_ns = last_ns
+        self._line_ns = 0.0
         self._tool: int | None = None
         self._forget()
 
@@ -116,7 +121,8 @@ class LaunchLines:
         if tool is None:
             return
         _monitoring.set_events(tool, 0)
-        for code in (*self._codes.values(), *self._calls_of_modules):
+        self._line_ns = _cost_of_a_line_ns(tool)
+        for code in (*self._codes.values(), *self._modules_calls.values()):
             _monitoring.set_local_events(tool, code, 0)
         for event in self._callbacks():
             _monitoring.register_callback(tool, event, None)
@@ -133,15 +139,15 @@ class LaunchLines:
             logs = self._logs.get(native) or [_Log(self._begun[native])]
             lines, modules = (list(chain(*parts)) for parts in zip(*((log.lines, log.modules) for log in logs), strict=True))
             last = [
-                np.maximum(np.searchsorted(moved(np.array(times_ns, np.int64)), start_ns[which], side="right") - 1, 0)
-                for times_ns in (lines[::3], modules[::2])
+                np.maximum(np.searchsorted(moved((1e9 * np.array(times_s)).astype(np.int64)), start_ns[which], side="right") - 1, 0)
+                for times_s in (lines[::3], modules[::2])
             ]
             used, inverse = np.unique(np.stack(last), axis=1, return_inverse=True)
             numbers = [
                 self._number(lines[3 * line + 1], lines[3 * line + 2], module_name(modules[2 * module + 1])) for line, module in used.T
             ]
             found[which] = np.array(numbers)[inverse.reshape(-1)]
-        self.cost_ns += self._told() * _cost_of_a_line_ns()
+        self.cost_ns += self._told() * self._line_ns
         self._forget()  # It holds the user's modules, and so their memory.
         return found
 
@@ -149,7 +155,7 @@ class LaunchLines:
         self._codes: dict[int, CodeType] = {}
         self._begun: dict[int, list[Any]] = {}
         self._logs: dict[int, list[_Log]] = {}
-        self._calls_of_modules: list[CodeType] = []
+        self._modules_calls: dict[int, CodeType] = {}
         self._roots: dict[int, Any] = {}
         self._here = threading.local()
         self._quick = count()
@@ -160,94 +166,84 @@ class LaunchLines:
 
     def _callbacks(self) -> dict[int, Callable[..., Any]]:
         """Return what Python calls, by the event. Each line costs one such call, so they are closures, and look up little."""
-        here, codes, now, quick = self._here, self._codes, time.perf_counter_ns, self._quick.__next__
-        calls_of_modules, shorten, events = set[int](), self._shorten, _monitoring.events
+        here, codes, modules_calls = self._here, self._codes, self._modules_calls
+        now, quick, disable, events = time.perf_counter, self._quick.__next__, _monitoring.DISABLE, _monitoring.events
 
         def line(code: CodeType | None, number: int) -> None:
             try:
-                lines = here.log.lines
+                lines = here.lines
             except AttributeError:
                 lines = self._log_here().lines
-            at_ns = now()
-            # One step each, so that an exception from outside finds the log whole.
-            if at_ns - lines[-3] < _QUICK_NS:
-                lines[-3:] = at_ns, code, number
+            at_s = now()
+            if at_s - lines[-3] < _QUICK_S:
+                lines[-3] = at_s
+                lines[-2] = code
+                lines[-1] = number
                 quick()
             else:
-                lines += (at_ns, code, number)
-                if len(lines) % (3 * _LOOKED_AT) == 0:
-                    shorten(lines, 3)
+                lines += (at_s, code, number)
+
+        def line_of_the_last(code: CodeType | None, number: int) -> None:
+            line(code, number)
+            if len(here.lines) >= here.log.most:
+                self._shorten(here.log)
 
         def started(code: CodeType, _offset: int) -> Any:
-            if is_users(code.co_filename):
-                self._watch(code)
-            elif id(code) in calls_of_modules or _calls_modules(code):
-                if id(code) not in calls_of_modules:
-                    calls_of_modules.add(id(code))
-                    self._watch_returns(code)
-                self._enter(sys._getframe(1).f_locals.get("self"))  # noqa: SLF001 — the frame that runs
+            if id(code) in modules_calls or self._calls_modules(code):
+                log, module = self._log_here(), sys._getframe(1).f_locals.get("self")  # noqa: SLF001 — the frame that runs
+                if not log.called:
+                    self._roots.setdefault(id(module), module)
+                log.called.append(module)
+                log.modules += (now(), module)
                 return None
-            return _monitoring.DISABLE
+            if is_users(code.co_filename):
+                self._watch(code, codes, _OF_LINES)
+            return disable
 
         def resumed(code: CodeType, _offset: int) -> Any:
             if not is_users(code.co_filename):
-                return _monitoring.DISABLE
-            self._watch(code)
+                return disable
+            self._watch(code, codes, _OF_LINES)
             line(code, sys._getframe(1).f_lineno)  # noqa: SLF001
             return None
 
         def left(code: CodeType, _offset: int, _value: object) -> None:
             if id(code) in codes:
                 line(*self._place(sys._getframe(1).f_back))  # noqa: SLF001
-            elif id(code) in calls_of_modules:
-                self._leave()
+            elif id(code) in modules_calls:
+                log = self._log_here()
+                del log.called[-1:]  # None, if it was called before all this.
+                log.modules += (now(), log.called[-1] if log.called else None)
 
         return {
-            events.LINE: line, events.PY_START: started, events.PY_RESUME: resumed,
+            events.LINE: line if self._last_ns is None else line_of_the_last,
+            events.PY_START: started, events.PY_RESUME: resumed,
             events.PY_RETURN: left, events.PY_YIELD: left, events.PY_UNWIND: left,
         }  # fmt: skip
 
-    def _watch(self, code: CodeType) -> None:
-        """Be told of each line of some code of the user's."""
-        if id(code) not in self._codes and self._tool is not None:
-            self._codes[id(code)] = code
-            events = _monitoring.events
-            _monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
+    def _watch(self, code: CodeType, among: dict[int, CodeType], events: int) -> None:
+        """Be told of events in some code."""
+        if id(code) not in among and self._tool is not None:
+            among[id(code)] = code
+            _monitoring.set_local_events(self._tool, code, events)
 
-    def _watch_returns(self, code: CodeType) -> None:
-        """Be told of the ends of the function that calls modules."""
-        if self._tool is not None:
-            self._calls_of_modules.append(code)
-            _monitoring.set_local_events(self._tool, code, _monitoring.events.PY_RETURN)
-
-    def _enter(self, module: Any) -> None:
-        """Note that a module is called."""
-        log = self._log_here()
-        if not log.called:
-            self._roots.setdefault(id(module), module)
-        log.called.append(module)
-        self._note_module(log)
-
-    def _leave(self) -> None:
-        """Note that the call of a module has ended, which may have begun before all this."""
-        log = self._log_here()
-        del log.called[-1:]
-        self._note_module(log)
-
-    def _note_module(self, log: _Log) -> None:
-        log.modules += (time.perf_counter_ns(), log.called[-1] if log.called else None)
-        if len(log.modules) % (2 * _LOOKED_AT) == 0:
-            self._shorten(log.modules, 2)
+    def _calls_modules(self, code: CodeType) -> bool:
+        """Tell whether some code is PyTorch's call of any module; be told of its ends."""
+        found = code.co_name == _MODULES_CALL and code.co_filename.replace("\\", "/").endswith(_MODULES_FILE)
+        if found:
+            self._watch(code, self._modules_calls, _monitoring.events.PY_RETURN)
+        return found
 
     def _running(self) -> dict[int, list[Any]]:
         """Return the entry of the line of each thread that runs, by the system's number of the thread: nobody tells when they began."""
         frames = sys._current_frames()  # noqa: SLF001 — the only way to those of other threads
         for frame in frames.values():
-            for code in _users_code(frame):
-                self._watch(code)
+            for each, _ in walk_stack(frame):
+                if is_users(each.f_code.co_filename):
+                    self._watch(each.f_code, self._codes, _OF_LINES)
         threads = {thread.ident: thread.native_id for thread in threading.enumerate()}
         natives = ((threads.get(ident), frame) for ident, frame in frames.items())
-        return {native: [0, *self._place(frame)] for native, frame in natives if native is not None}
+        return {native: [0.0, *self._place(frame)] for native, frame in natives if native is not None}
 
     def _place(self, frame: FrameType | None) -> tuple[CodeType | None, int]:
         """Return code and line of the innermost function of the user's."""
@@ -261,15 +257,18 @@ class LaunchLines:
             found: _Log = self._here.log
         except AttributeError:
             native = threading.get_native_id()
-            found = self._here.log = _Log(list(self._begun.get(native, (0, None, 0))))
+            found = self._here.log = _Log(list(self._begun.get(native, (0.0, None, 0))))
+            self._here.lines = found.lines
             self._logs.setdefault(native, []).append(found)
         return found
 
-    def _shorten(self, log: list[Any], width: int) -> None:
+    def _shorten(self, log: _Log) -> None:
         """Drop entries of before the last seconds, but for the one that counts when they begin."""
-        if self._last_ns is not None:
-            begun = bisect_left(log[::width], time.perf_counter_ns() - self._last_ns)
-            del log[: width * max(0, begun - 1)]
+        edge_s = time.perf_counter() - (self._last_ns or 0) / 1e9
+        for entries, width in ((log.lines, 3), (log.modules, 2)):
+            begun = bisect_left(entries[::width], edge_s)
+            del entries[: width * max(0, begun - 1)]
+        log.most = max(_FEW, 2 * len(log.lines))
 
     def _number(self, code: CodeType | None, line: int, module: str) -> int:
         if code is not None:
@@ -282,18 +281,6 @@ class LaunchLines:
         return self.sites.setdefault(site, len(self.sites) + 1)
 
 
-def _users_code(frame: FrameType | None) -> Iterator[CodeType]:
-    """Yield the user's code among a frame and its callers."""
-    while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            yield frame.f_code
-        frame = frame.f_back
-
-
-def _calls_modules(code: CodeType) -> bool:
-    return code.co_name == _MODULES_CALL and code.co_filename.replace("\\", "/").endswith(_MODULES_FILE)
-
-
 def _module_names(roots: Iterable[Any]) -> Callable[[Any], str]:
     """Return what names a module: its path in the outermost one that was called, as ``layer1.0.conv1``, else the name of its class."""
     paths: dict[int, str] = {}
@@ -304,14 +291,23 @@ def _module_names(roots: Iterable[Any]) -> Callable[[Any], str]:
     return lambda module: "" if module is None else printable(paths.get(id(module)) or type(module).__name__)
 
 
-def _cost_of_a_line_ns() -> float:
-    """Return how long it takes now to be told of a line."""
-    lines, rounds = LaunchLines(), 1000
-    told = lines._callbacks()[_monitoring.events.LINE]  # noqa: SLF001
-    began_ns = time.perf_counter_ns()
-    for number in range(rounds):
-        told(None, number)
-    return (time.perf_counter_ns() - began_ns) / rounds
+def _cost_of_a_line_ns(tool: int) -> float:
+    """Return how long it takes now that Python tells of a line."""
+    line, other = _monitoring.events.LINE, LaunchLines()
+    _monitoring.register_callback(tool, line, other._callbacks()[line])  # noqa: SLF001
+    took_ns = {}
+    for events in (0, line):
+        _monitoring.set_local_events(tool, _turns.__code__, events)
+        began_ns = time.perf_counter_ns()
+        _turns()
+        took_ns[events] = time.perf_counter_ns() - began_ns
+    _monitoring.set_local_events(tool, _turns.__code__, 0)
+    return max(0, took_ns[line] - took_ns[0]) / max(1, other._told())  # noqa: SLF001
+
+
+def _turns() -> None:
+    for _ in range(500):
+        pass
 
 
 def _taken_tool() -> int:
