@@ -45,6 +45,7 @@ def folder(lab, repository):
     runs["async"].trace.to_parquet(home / "twice.parquet")
     (home / "broken.parquet").write_text(f"PAR1{HOSTILE}")
     (home / "notes.txt").write_text("mine")
+    (home / Path(__file__).name).write_text("\n" * 200)
     kineto = gzip.decompress((repository / "tests/data/kineto/streams_graph.json.gz").read_bytes())
     kineto = kineto.replace(b'"traceEvents": [', b'"traceEvents": [{"ph": "X", "cat": "mine"},', 1)
     (home / "packed.pt.trace.json.gz").write_bytes(gzip.compress(kineto))
@@ -87,6 +88,18 @@ def test_a_double_click_on_a_trace_shows_its_timeline(page):
     sizes = [len(response.body()) for response in page.read if "graph.parquet" in response.url]
     assert sizes
     assert max(sizes) < 2000
+
+
+def test_a_click_on_a_place_opens_the_file_at_its_line(page):
+    """The trace was made here, by the product above; the file beside it has this name."""
+    line = page.evaluate(f"{TIMELINE}.model.texts.find((text) => text.startsWith('test_lab_extension.py:')).split(':')[1]")
+    page.locator(f"{SHOWN} .ss-overlay").press("n")
+    place = page.locator(f"{SHOWN} .ss-panel .ss-place")
+    assert place.inner_text() == f"test_lab_extension.py:{line}"
+    place.click()
+    page.wait_for_function("jupyterapp.shell.currentWidget?.content.editor?.getCursorPosition().line > 0")
+    assert page.evaluate("jupyterapp.shell.currentWidget.content.editor.getCursorPosition().line + 1") == int(line)
+    page.evaluate("jupyterapp.commands.execute('application:close')")
 
 
 def test_a_double_click_on_a_comparison_shows_all_engines_and_the_verdict_in_the_theme(page):
@@ -255,6 +268,21 @@ def test_the_launcher_and_the_palette_open_the_explorer(page):
     page.wait_for_selector(".jp-NotebookPanel .ss-explorer canvas", timeout=60_000)
     assert "ss.explore()" in page.locator(".jp-NotebookPanel .jp-InputArea").first.inner_text()
     assert page.complaints == []
+
+
+def source_of(lab, file, beside=""):
+    with urllib.request.urlopen(f"{lab.server}/streamscope/source?{urlencode({'file': file, 'beside': beside})}", timeout=20) as response:
+        return json.loads(response.read())
+
+
+def test_sources_are_sought_beside_the_trace_and_below_the_root_alone(lab, folder):
+    found = {"path": "files/notes.txt"}
+    assert source_of(lab, "notes.txt", "files/graph.parquet") == found
+    assert source_of(lab, "files/notes.txt", "other/graph.parquet") == found
+    assert source_of(lab, str(folder / "notes.txt")) == found
+    outside = folder.parent.parent / "outside.parquet"
+    for file in ("notes.txt", "../outside.parquet", str(outside), "files/.hidden.parquet", "/etc/passwd", ""):
+        assert "is not below the folder that JupyterLab shows" in source_of(lab, file)["refused"]
 
 
 def answer(lab, path):

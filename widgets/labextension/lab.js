@@ -166,6 +166,33 @@
     );
   }
 
+  /** Open a file of source code at a line, if it lies below the server's root; `say` tells where it does not. */
+  async function openSource(app, { ServerConnection, URLExt }, { file, line, say }) {
+    const { contents, serverSettings } = app.serviceManager;
+    const beside = contents.localPath(app.shell.currentWidget?.context?.path ?? "");
+    const url = `${URLExt.join(serverSettings.baseUrl, "streamscope", "source")}?${new URLSearchParams({ file, beside })}`;
+    try {
+      const response = await ServerConnection.makeRequest(url, {}, serverSettings);
+      const { path, refused } = await response.json().catch(() => ({}));
+      if (!path) throw new Error(refused ?? response.statusText);
+      const { context, content } = await app.commands.execute("docmanager:open", { path, factory: "Editor" });
+      await context.ready;
+      const place = { line: Math.max(0, line - 1), column: 0 };
+      content.editor.setCursorPosition(place);
+      content.editor.revealPosition(place);
+    } catch (error) {
+      say(`Not opened: ${error.message}`);
+    }
+  }
+
+  /** Places of code in timelines, in notebooks and files, send this event (places.js). */
+  function addSources(app, modules) {
+    document.addEventListener("streamscope:open", (event) => {
+      event.preventDefault();
+      openSource(app, modules, event.detail);
+    });
+  }
+
   /** Open a notebook with the explorer in it, and run it. */
   async function explore(app, cwd) {
     const { kernelspecs } = app.serviceManager;
@@ -208,6 +235,7 @@
       activate: (app, palette, launcher) => {
         document.head.append(make("style", STYLE));
         addFiles(app, { ...registry, Widget, ServerConnection, URLExt, icon });
+        addSources(app, { ServerConnection, URLExt });
         addExplorer(app, icon, palette, launcher);
       },
     };

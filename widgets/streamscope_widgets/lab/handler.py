@@ -1,4 +1,4 @@
-"""The address ``streamscope/timeline?path=...`` of a Jupyter server."""
+"""The addresses ``streamscope/timeline?path=...`` and ``streamscope/source?file=...`` of a Jupyter server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TimelineHandler(APIHandler):
             raise web.HTTPError(400, "ask= must be a JSON object, nested less than some hundred deep")
         if not isinstance(question.get("gpu"), int | None):
             raise web.HTTPError(400, "the number of a GPU in ask= must be a whole number")
-        place = await self._place(name)
+        place = await place_of(self.contents_manager, name)
         self.asking = asyncio.ensure_future(READERS.ask(place, name.rpartition("/")[2], question))
         with suppress(asyncio.CancelledError):  # Nobody waits any more.
             content = await self.asking
@@ -53,19 +53,51 @@ class TimelineHandler(APIHandler):
         if self.asking:
             self.asking.cancel()
 
-    async def _place(self, name: str) -> Path:
-        """Return where a file of the contents lies on the disk; HTTPError 404 where it is none of them."""
-        manager: Any = self.contents_manager
-        if not hasattr(manager, "_get_os_path"):
-            raise web.HTTPError(404, "the server does not keep its contents in files")
-        place = Path(manager._get_os_path(name.strip("/")))  # noqa: SLF001 — as other extensions: it checks that the root holds the file
-        hidden = not manager.allow_hidden and await ensure_async(manager.is_hidden(name))
-        if hidden or not await ensure_async(manager.file_exists(name)):
-            raise web.HTTPError(404, f"there is no file {name}")
-        return place
+
+class SourceHandler(APIHandler):
+    """Tells under which name the contents have a file of source code, so that JupyterLab can open it."""
+
+    auth_resource = "contents"
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Send ``{"path": name}``, or ``refused`` with the reason.
+
+        ``file=`` is a path as a trace has it. One that is not absolute is sought beside ``beside=``, then in the root.
+        """
+        file, manager = self.get_query_argument("file"), self.contents_manager
+        for name in names_of(getattr(manager, "root_dir", ""), file, self.get_query_argument("beside", "")):
+            with suppress(web.HTTPError):
+                await place_of(manager, name)
+                await self.finish({"path": name})
+                return
+        await self.finish({"refused": f"{file} is not below the folder that JupyterLab shows"})
+
+
+def names_of(root_dir: str, file: str, beside: str) -> list[str]:
+    """Return the names that the contents may have for a file of source code."""
+    root = Path(root_dir or "/").expanduser().resolve()
+    found = []
+    for place in ((root / beside.strip("/")).parent / file, root / file):  # An absolute path is itself.
+        with suppress(OSError, ValueError):
+            found.append(place.resolve().relative_to(root).as_posix())
+    return found
+
+
+async def place_of(manager: Any, name: str) -> Path:
+    """Return where a file of the contents lies on the disk; HTTPError 404 where it is none of them."""
+    if not hasattr(manager, "_get_os_path"):
+        raise web.HTTPError(404, "the server does not keep its contents in files")
+    place = Path(manager._get_os_path(name.strip("/")))  # noqa: SLF001 — as other extensions: it checks that the root holds the file
+    hidden = not manager.allow_hidden and await ensure_async(manager.is_hidden(name))
+    if hidden or not await ensure_async(manager.file_exists(name)):
+        raise web.HTTPError(404, f"there is no file {name}")
+    return place
 
 
 def add_handler(app: Any) -> None:
-    """Add the address to a Jupyter server's application."""
+    """Add the addresses to a Jupyter server's application."""
     web_app = app.web_app
-    web_app.add_handlers(".*$", [(url_path_join(web_app.settings["base_url"], "streamscope", "timeline"), TimelineHandler)])
+    for name, handler in (("timeline", TimelineHandler), ("source", SourceHandler)):
+        web_app.add_handlers(".*$", [(url_path_join(web_app.settings["base_url"], "streamscope", name), handler)])
