@@ -11,8 +11,8 @@ import pytest
 
 from streamscope.analysis import measure
 from streamscope.errors import TraceError
-from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-from streamscope_widgets.charts import launch_overheads, makespan_chart, makespans, overlap_chart, speedup_chart, speedups
+from streamscope.trace import Allocation, Allocations, DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+from streamscope_widgets.charts import launch_overheads, makespan_chart, makespans, memories, overlap_chart, speedup_chart, speedups
 from streamscope_widgets.show.still_chart import row_svg
 
 
@@ -137,6 +137,23 @@ def test_launch_latency_is_drawn_from_quantiles():
     assert chart.rows == ("async (10)", "dual (10)")
 
 
+def holding(engine, **kinds):
+    trace = run_of(engine, 10_000)
+    return Group(replace(trace, memory=Allocations.of([Allocation(size << 20, kind=kind) for kind, size in kinds.items()])), 1e5)
+
+
+def test_memory_of_the_engines_stands_on_one_axis_by_kind():
+    chart = memories([holding("async", variable=10), holding("dual", workspace=2, variable=10), Group(run_of("sync", 10_000), 1e5)])
+    assert chart.rows == ("async", "dual")
+    assert [(bars.name, bars.lengths) for bars in chart.series] == [("variable", [10, 10]), ("workspace", [0, 2])]
+    assert [(note.row, note.value, note.words) for note in chart.notes] == [
+        ("async", 10, "10.0 MiB"), ("dual", 12, "12.0 MiB (+2.0 MiB)"),
+    ]  # fmt: skip
+    assert chart.title == "Dual holds most: 12.0 MiB, 2.0 MiB more than async"
+    assert memories([holding("async", a=3), holding("dual", a=3)]).title == "Every engine holds 3.0 MiB"
+    assert "MiB" in row_svg(chart)
+
+
 def all_charts(device):
     metrics = metrics_of(device)
     return [makespan_chart(metrics), overlap_chart(metrics), speedup_chart(metrics)]
@@ -170,10 +187,10 @@ def test_a_chart_has_a_picture_where_nothing_draws_plotly(monkeypatch):
     assert "text/html" not in formatter.format(figure)[0]
 
 
-@pytest.mark.parametrize("chart", [makespan_chart, overlap_chart, speedup_chart, launch_overheads])
+@pytest.mark.parametrize("chart", [makespan_chart, overlap_chart, speedup_chart, launch_overheads, memories])
 def test_nothing_to_draw_is_an_error(chart):
     with pytest.raises(TraceError, match="no "):
-        chart({} if chart is not launch_overheads else [])
+        chart({} if chart not in (launch_overheads, memories) else [])
 
 
 def test_plotly_is_imported_only_where_a_chart_is_drawn():

@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamscope.analysis.launches import launch_latency_ns
+from streamscope.analysis.memory import MemoryUse, memory
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Ranking, quantiles
 from streamscope.analysis.traits import reference_engine
 from streamscope.analysis.verdict import against, difference, fastest, rank, reference_of
 from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup
-from streamscope.words import capitalised, format_us, time_unit, times_text
+from streamscope.words import binary_size, capitalised, format_mib, format_us, time_unit, times_text
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Bars, Boxes, Dots, Note, RowChart
 from streamscope_widgets.show.plotly_chart import TEMPLATE, row_figure
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TEMPLATE", "makespan_chart", "overlap_chart", "speedup_chart"]
 
+_MIB = 2**20
 LETTER = 0.017
 """Share of the longest bar that a letter of a label takes, in a wide font. A stretch narrower than its label carries none."""
 
@@ -172,6 +174,50 @@ def launch_overheads(groups: Sequence[TimelineGroup]) -> RowChart:
     simulated = ", simulated" if any(group.trace.info.device.simulated for group in groups) else ""
     axis = Axis(f"launch latency, {unit} (in brackets: launches){simulated}", least * 1.1, most * 1.3 if most > least else 1.0)
     return RowChart(title, axis, rows, (boxes,), tuple(notes))
+
+
+def memories(groups: Sequence[TimelineGroup]) -> RowChart:
+    """Describe what the peak of the memory under each engine is made of, by kind, and how much more that is than under the first engine.
+
+    Engines whose traces tell nothing of memory are left out. Of several GPUs, it is the one with the largest peak.
+
+    Raises
+    ------
+    TraceError
+        No trace tells of memory.
+    """
+    found = {group.trace.info.engine: memory(group.trace, "kind") for group in groups if len(group.trace.memory)}
+    if not found:
+        raise TraceError("no trace tells of memory, so there is nothing to draw")
+    held = {engine: {row.name: row.bytes for row in use.rows} for engine, use in found.items()}
+    longest_mib = max(use.peak.bytes for use in found.values()) / _MIB or 1.0
+    # What all engines hold comes first, so that what one of them holds besides stands at the ends of the bars.
+    kinds = sorted(
+        {kind for kinds in held.values() for kind in kinds}, key=lambda kind: -min(kinds.get(kind, 0) for kinds in held.values())
+    )
+    series = []
+    for number, kind in enumerate(kinds):
+        lengths = [kinds.get(kind, 0) / _MIB for kinds in held.values()]
+        told = [(length, format_mib(length * _MIB)) for length in lengths]
+        labels = [text if length >= LETTER * len(text) * longest_mib else "" for length, text in told]
+        series.append(Bars(kind, palette.KERNELS[number % len(palette.KERNELS)], palette.ON_LIGHT, lengths, labels, f"MiB {kind}"))
+    (first, base), *others = found.items()
+    notes = [Note(base.peak.bytes / _MIB, first, binary_size(base.peak.bytes), 4)]
+    for engine, use in others:
+        notes.append(Note(use.peak.bytes / _MIB, engine, f"{binary_size(use.peak.bytes)}{_more(use.peak.bytes - base.peak.bytes)}", 4))
+    return RowChart(_memory_title(found), Axis("peak of the memory, MiB", 0, longest_mib * 1.16), tuple(found), tuple(series), tuple(notes))
+
+
+def _memory_title(found: Mapping[str, MemoryUse]) -> str:
+    sizes = {engine: use.peak.bytes for engine, use in found.items()}
+    most, least = max(sizes, key=sizes.__getitem__), min(sizes, key=sizes.__getitem__)
+    if sizes[most] == sizes[least]:
+        return f"Every engine holds {binary_size(sizes[most])}" if len(sizes) > 1 else f"{most} holds {binary_size(sizes[most])}"
+    return f"{capitalised(most)} holds most: {binary_size(sizes[most])}, {binary_size(sizes[most] - sizes[least])} more than {least}"
+
+
+def _more(difference: int) -> str:
+    return "" if not difference else f" ({'+' if difference > 0 else '−'}{binary_size(abs(difference))})"
 
 
 def _unit(longest_us: float) -> tuple[float, str]:

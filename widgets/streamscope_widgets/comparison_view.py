@@ -281,6 +281,7 @@ def _charts(comparison: Comparison) -> Html:
         partial(charts.makespans, metrics),
         partial(charts.speedups, metrics, comparison.assessment.wrong),
         partial(charts.launch_overheads, comparison.groups()),
+        partial(charts.memories, comparison.groups()),
     ]
     if any(m.overlap for m in metrics.values()):  # Otherwise the table says 0, and a picture of nothing says no more.
         described.append(partial(charts.overlaps, metrics))
