@@ -1,11 +1,17 @@
 """What a trace says of where its operations come from, and of which waits for which."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import streamscope as ss
 from streamscope.analysis import critical_path
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.recording.origins import memory_of
 from streamscope.trace import SpanKind, Trait
+from streamscope.trace.memory import BEFORE, HELD
 
 ENGINES = ["sync", "async", "dual", "graph", "graph-dual"]
 
@@ -103,3 +109,40 @@ def test_dependencies_tell_parts_host_functions_and_what_overwrites(monkeypatch)
     monkeypatch.setattr("streamscope.recording.origins.MOST_DEPENDENCIES", 3)
     many = ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)["sync"].trace.origins
     assert (len(many.launches), len(many.dependencies), many.complete) == (0, 0, True)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_memory_adds_up_to_the_devices_own_and_each_variable_is_of_its_operation(runs, engine, tmp_path):
+    trace = ss.Trace.from_parquet(runs[engine].trace.to_parquet(tmp_path / "t.parquet"))
+    memory = trace.memory
+    assert int(memory.bytes[memory.gpu == 0].sum()) == trace.info.memory["device_bytes"]
+    assert int(memory.bytes[memory.gpu == -1].sum()) == trace.info.memory["host_bytes"]
+    assert set(memory.start_ns) | set(memory.end_ns) == {BEFORE, HELD}
+    rows = memory.to_pandas()
+    assert rows["kind"].value_counts().to_dict() == {"intermediate": 6, "input": 2, "output": 1}
+    products = rows[rows["name"] == "matmul"]
+    assert products["module"].tolist() == ["left", "right"]
+    assert products["file"].tolist() == ["test_origins.py"] * 2
+    assert products["line"].is_unique
+    assert rows[rows["kind"] == "input"]["operation"].tolist() == [-1, -1]
+    assert rows[rows["kind"] == "input"]["name"].tolist() == ["x", "w"]
+
+
+def test_streams_memory_is_of_its_gpu_and_captured_memory_of_the_node_that_writes_it(monkeypatch):
+    monkeypatch.setattr(SimulatedDevice, "memory_of", lambda self, streams: {"workspaces_bytes": 100 * len(list(streams))})
+
+    def step(x):
+        y = ss.ops.to_gpu(x, 1)
+        return y + 1
+
+    prepared = ss.prepare(ss.program(step), np.ones(4, "float32"), engine="async", device="simulated", gpus=2, progress=False)
+    rows = memory_of(prepared).to_pandas()
+    lanes = [prepared.plan.gpu(lane) for lane in prepared.streams]
+    scratch = rows[rows["kind"] == "workspaces"]
+    assert dict(zip(scratch["gpu"], scratch["bytes"], strict=True)) == {gpu: 100 * lanes.count(gpu) for gpu in set(lanes)}
+    assert int(rows["bytes"][rows["gpu"] >= 0].sum()) == prepared.memory["device_bytes"]
+    captured = SimpleNamespace(held=[(4096, 0), (512, -1)])
+    program = replace(prepared.program, variables=(), inputs=(), outputs=(), captured=((),), raw=captured)
+    monkeypatch.setattr(type(prepared), "program", program)
+    rows = memory_of(prepared).to_pandas()
+    assert rows[["bytes", "kind", "operation"]].values.tolist() == [[4096, "capture", 0], [512, "capture", -1]]

@@ -22,7 +22,7 @@ from streamscope.capturing.arrays import allowed, copy_of, device_address, fetch
 from streamscope.capturing.capture_errors import let_variables_go, not_captured
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, certified, program_of
 from streamscope.capturing.cupy_captures import note_sources
-from streamscope.capturing.memory import AddressRange, CaptureOrigin, MemoryHeld, NodeMemory, inside, united
+from streamscope.capturing.memory import AddressRange, CaptureOrigin, MemoryHeld, NodeMemory, first_writers, inside, united
 from streamscope.capturing.nodes import LaunchableNode, addresses_of, timed
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
@@ -236,7 +236,9 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
     certificate = certified(title, described, memories, notes)
     handles, edges, check = [one.handle for one in nodes], tuple(one.node.after for one in nodes), certificate.check
     put_back = state.put_changes_back
-    raw = RawGraph(taken.graph, handles, edges, state.keeping, kept, check=check, named=certificate.named, put_back=put_back)
+    pieces = taken.memory.pieces
+    held = [(end - start, first) for (start, end), first in zip(pieces, first_writers(pieces, memories), strict=True)]
+    raw = RawGraph(taken.graph, handles, edges, state.keeping, kept, check=check, named=certificate.named, put_back=put_back, held=held)
     program = program_of(certificate, partial(_launch, nodes, kept), sources, raw)
     known = (title, program, described, memories, results, taken.memory)
     return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own)

@@ -28,7 +28,7 @@ from streamscope.recording.activity_records import ActivityRecords, Rows
 from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.counting import Heard, heard
 from streamscope.recording.launch_kernels import LaunchKernel, add_host_span, add_pieces, builder_of, node_id
-from streamscope.recording.origins import info_of, origins_of
+from streamscope.recording.origins import info_of, memory_of, origins_of
 from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
@@ -196,7 +196,8 @@ class RecordedRun:
             {**found, "clock_uncertainty_ns": round(self.clock.uncertainty_ns, 1)},
         )
         collectives, peers = communication_of(prepared.program, spans)
-        trace = Trace(spans, info, origins_of(prepared.plan, prepared.device.estimate_ns), collectives=collectives, peers=peers)
+        origins = origins_of(prepared.plan, prepared.device.estimate_ns)
+        trace = Trace(spans, info, origins, collectives=collectives, peers=peers, memory=memory_of(prepared))
         return trace if self.said is None else self.said.onto(trace, self.zero, self.host[-1].end_ns)
 
     def _add_replay(self, builder: SpanBuilder, replay: BoundStep, index: int, rows: Rows) -> None:

@@ -13,7 +13,7 @@ from streamscope.engines.prepared import Prepared
 from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.counting import Heard, heard
 from streamscope.recording.launch_kernels import add_host_span, add_pieces, builder_of, whole_piece
-from streamscope.recording.origins import info_of, origins_of_program, with_waits
+from streamscope.recording.origins import info_of, memory_of, origins_of_program, with_waits
 from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import Origins
@@ -69,7 +69,7 @@ class DeviceLogRecorder:
         """Make the trace of a run; ``origins`` are those of its program."""
         spans, info = self.spans(prepared, run)
         collectives, peers = communication_of(prepared.program, spans)
-        trace = Trace(spans, info, with_waits(origins, prepared.plan), collectives=collectives, peers=peers)
+        trace = Trace(spans, info, with_waits(origins, prepared.plan), collectives=collectives, peers=peers, memory=memory_of(prepared))
         return run.said.onto(trace, run.host[0].start_ns, run.host[-1].end_ns)
 
     def spans(self, prepared: Prepared, run: LoggedRun) -> tuple[SpanTable, TraceInfo]:

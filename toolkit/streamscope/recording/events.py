@@ -30,7 +30,7 @@ from streamscope.recording.launch_kernels import (
     stretched,
     whole_piece,
 )
-from streamscope.recording.origins import info_of, origins_of
+from streamscope.recording.origins import info_of, memory_of, origins_of
 from streamscope.recording.passes import (
     HostInterval,
     NaturalPass,
@@ -97,7 +97,8 @@ class EventRecorder:
         spans = spans_of_run(prepared, natural.host, placed, late)
         info = self._info(prepared, natural, calibration, passes)
         collectives, peers = communication_of(prepared.program, spans)
-        trace = Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns), collectives=collectives, peers=peers)
+        origins = origins_of(prepared.plan, self.device.estimate_ns)
+        trace = Trace(spans, info, origins, collectives=collectives, peers=peers, memory=memory_of(prepared))
         return said.onto(trace, natural.host[0].start_ns, natural.host[-1].end_ns)
 
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:

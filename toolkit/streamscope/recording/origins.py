@@ -10,15 +10,21 @@ from operator import or_
 import numpy as np
 
 from streamscope.arrays import IntArray
+from streamscope.devices.protocol import Stream
 from streamscope.engines.makespan_estimate import reference_model
 from streamscope.engines.plan import Estimate, Issue, Plan, Step, predecessors
 from streamscope.engines.prepared import Prepared
 from streamscope.order.graph import dependencies_of_work
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import LONGEST_SOURCE, Operation, Program
+from streamscope.program.variable import MemoryPlace
 from streamscope.trace.info import TraceInfo
+from streamscope.trace.launch_sites import Site
+from streamscope.trace.memory import Allocation, Allocations
 from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_NS, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
 from streamscope.words import shortened
+
+_HOST = -1
 
 
 def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
@@ -74,6 +80,55 @@ def info_of(
         plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
         memory=prepared.memory,
     )
+
+
+def memory_of(prepared: Prepared) -> Allocations:
+    """Return the memory that is held for a program as long as it is prepared: of its variables, of its streams, and of a capture.
+
+    On the device it adds up to `TraceInfo.memory`. A variable is of the operation that writes it first. Scratch memory of libraries is of
+    no operation: those on one stream share it. CUDA does not tell what a graph takes.
+    """
+    program = prepared.program
+    rows = list(_of_variables(program))
+    if not program.captured:
+        rows += _of_streams(prepared)
+    elif program.raw is not None:
+        rows += [_held(nbytes, 0, "capture", program.operations[number] if number >= 0 else None) for nbytes, number in program.raw.held]
+    return Allocations.of(rows)
+
+
+def _of_variables(program: Program) -> Iterator[Allocation]:
+    written: dict[int, Operation] = {}
+    for operation in reversed(program.operations):
+        written.update(dict.fromkeys(operation.writes, operation))
+    inputs, outputs = set(program.inputs), set(program.outputs)
+    for variable in program.variables:
+        one = variable.id
+        kind = "input" if one in inputs else "output" if one in outputs else "intermediate"
+        gpu = variable.gpu if variable.place is MemoryPlace.DEVICE else _HOST
+        if variable.spec.nbytes:  # Variables of captured code have no elements.
+            yield _held(variable.spec.nbytes, gpu, kind, None if one in inputs else written.get(one), variable.name)
+
+
+def _held(nbytes: int, gpu: int, kind: str, operation: Operation | None, name: str = "") -> Allocation:
+    if operation is None:
+        return Allocation(nbytes, gpu=gpu, kind=kind, name=name)
+    file, _, line = operation.where.rpartition(":")
+    site = Site("", file, int(line), operation.label) if line.isdecimal() else None
+    return Allocation(nbytes, gpu=gpu, kind=kind, name=operation.name, site=site, operation=operation.id)
+
+
+def _of_streams(prepared: Prepared) -> list[Allocation]:
+    """Return the memory that streams hold for themselves, of each GPU by its purpose."""
+    by_gpu: dict[int, list[Stream]] = {}
+    for lane, stream in prepared.streams.items():
+        by_gpu.setdefault(prepared.plan.gpu(lane), []).append(stream)
+    return [
+        Allocation(nbytes, gpu=gpu, kind=purpose.removesuffix("_bytes"))
+        for gpu, streams in by_gpu.items()
+        for purpose, nbytes in prepared.device.memory_of(streams).items()
+        if nbytes
+    ]
 
 
 def _order(program: Program, estimate: Estimate) -> tuple[IntArray, IntArray]:

@@ -28,7 +28,7 @@ from streamscope.recording.counting import heard
 from streamscope.recording.events import EventRecorder, shift_ns, spans_of_run, unchecked
 from streamscope.recording.launch_kernels import LaunchKernel, in_graph
 from streamscope.recording.marks import Marker
-from streamscope.recording.origins import info_of, origins_of
+from streamscope.recording.origins import info_of, memory_of, origins_of
 from streamscope.recording.passes import NaturalPass, Readings, alone_ns, gated_pass, launches_of, natural_pass, run_ungated, steps_of
 from streamscope.recording.placing import Placed, apart, between, meeting
 from streamscope.recording.stamp_overhead import Launched, kernel_of, left_out_ns
@@ -182,7 +182,8 @@ class Recording:
         blocks, notes = self._blocks(chosen, late - chosen.natural.host[0].start_ns)
         estimate = self.prepared.device.estimate_ns
         info = self._info(chosen, calibration, passes, [*notes, *self._notes(placed)])
-        host, trace = chosen.natural.host, Trace(spans, info, origins_of(self.prepared.plan, estimate), blocks)
+        origins, host = origins_of(self.prepared.plan, estimate), chosen.natural.host
+        trace = Trace(spans, info, origins, blocks, memory=memory_of(self.prepared))
         return said.onto(trace, host[0].start_ns, host[-1].end_ns)
 
     def _natural(self, reload: Callable[[], None]) -> _Pass:

@@ -131,6 +131,7 @@ class RawGraph:
         check: Callable[[Edges], object] = _trusted,
         named: Callable[[int], str] = "node {}".format,
         put_back: Callable[[], object] = _nothing,
+        held: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.edges = edges
         """Orders of the capture, between operations, also across empty nodes."""
@@ -141,6 +142,8 @@ class RawGraph:
         index, would else end up outside of its memory."""
         self.named = named
         """Names an operation, in errors."""
+        self.held = held
+        """Bytes of each piece of memory of the capture, and the operation that writes it first; -1 where it is not known."""
         self._graph = graph
         """Address of the captured graph."""
         self._nodes = tuple(nodes)
