@@ -13,6 +13,7 @@ from streamscope.arguments import given_path, shown, whole_number
 from streamscope.errors import TraceError, printable
 from streamscope.formats import compressed
 from streamscope.formats.compressed import Decompressed
+from streamscope.formats.notes_file import with_notes_beside
 from streamscope.formats.unsupported import check_start, hint_of
 from streamscope.progress import Progress, showing
 from streamscope.trace.file_checks import check_ordinary, file_errors
@@ -59,6 +60,7 @@ def read(
     -------
     Trace
         ``info.notes`` list oddities, skipped events and unknown facts. Its zero is the first call of the CUDA or HIP runtime.
+        ``user_notes`` are those that `Trace.save_notes` wrote beside the file.
 
     Raises
     ------
@@ -112,7 +114,8 @@ def _read(path: Path, gpu: int | None, progress: Progress, hint: Callable[[], st
             trace = found.read(whole, options)
             if not isinstance(trace, Trace):
                 raise TypeError(f"its reader returned {shown(trace)}, not a Trace")
-    return _told_by(trace, found, [f"the compressed data are damaged or truncated: {inner.damage}"] if inner and inner.damage else [])
+    told = _told_by(trace, found, [f"the compressed data are damaged or truncated: {inner.damage}"] if inner and inner.damage else [])
+    return told if found.name == "parquet" else with_notes_beside(told, path)
 
 
 def _start_of(file: BinaryIO | io.BufferedIOBase) -> tuple[bytes, bool]:

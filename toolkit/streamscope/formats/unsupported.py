@@ -42,6 +42,11 @@ _JSON = (
         "`streamscope compare` and ss.compare make traces of it; ss.load_captured(path) opens it in Python",
     ),
     _Other(
+        re.compile(_FIRST + rb'"schema"\s*:\s*\d+\s*,\s*"notes_on"\s*:'),
+        "it holds your notes on a trace, not a trace",
+        "read the file beside it whose name has no .notes.json",
+    ),
+    _Other(
         re.compile(rb'^\{"name": ".{0,200}"value": '),
         "it holds metrics, not a trace",
         "keep the trace itself too, as Parquet or Kineto JSON",

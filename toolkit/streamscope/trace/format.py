@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_FILE_BYTES = 1 << 33
 """8 GiB."""
+NOTES_SUFFIX = ".notes.json"
+"""Behind the name of a file of another tool: the file with your notes on it."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ FORMATS = Door[Format](
         "rocpd": "streamscope.formats.rocpd:FORMAT",
         "xplane": "streamscope.formats.xplane:FORMAT",
         "jsonl": "streamscope.formats.metric_lines:FORMAT",
+        "notes": "streamscope.formats.notes_file:FORMAT",
     },
     form=Format,
 )

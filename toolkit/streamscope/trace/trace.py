@@ -19,7 +19,7 @@ from streamscope.trace.collectives import Collectives, PeerCopies
 from streamscope.trace.columns import Blocks
 from streamscope.trace.counters import Counters, Markers, Note, note_on, sorted_notes, without_note
 from streamscope.trace.file_checks import plain
-from streamscope.trace.format import read_as, writers, written
+from streamscope.trace.format import NOTES_SUFFIX, read_as, writers, written
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.launch_sites import LaunchSites
 from streamscope.trace.memory import Allocations
@@ -187,6 +187,34 @@ class Trace(Result):
         True
         """
         return replace(self, user_notes=without_note(self.user_notes, number))
+
+    def save_notes(self, path: str | Path) -> Path:
+        """Write your notes beside the file that the trace was read from, and return the path: ``step.json.notes.json`` for ``step.json``.
+
+        `ss.read` of that file then has them. They replace those that were there. Parquet of ours needs no such file: `to_parquet` keeps them.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file of the trace. Its size and its first and last bytes are kept, so that notes never attach to another one.
+
+        Raises
+        ------
+        OutputError
+            There is no such file, it is Parquet of ours, the notes there are on another one, or the trace is of one GPU of several.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> path = runs["async"].trace.to_kineto("step.json")  # or any file of PyTorch's profiler
+        >>> ss.read(path).with_note("launches fall behind here", 20, 45.5).save_notes(path).name
+        'step.json.notes.json'
+        >>> ss.read(path).user_notes[0].text
+        'launches fall behind here'
+        """
+        target = given_path(path, error=OutputError)
+        return written("notes", self, target.with_name(target.name + NOTES_SUFFIX))
 
     def _extent_ns(self) -> tuple[int, int]:
         """Return the first and the last time of the trace, its zero among them."""
