@@ -60,7 +60,7 @@ def test_a_trace_of_one_gpu_has_them_at_its_own_times_and_lanes(tmp_path):
         ("GPU 1 stream 7", 5_000, 17_000, "stream 7"),
     ]
     assert "left out: 1 note of yours on lanes that are not in this trace" in second.info.notes
-    with pytest.raises(OutputError, match="is not of all GPUs of the file.*without gpu="):
+    with pytest.raises(OutputError, match=r"is not of all GPUs of the file.*without gpu="):
         second.save_notes(path)
     with pytest.raises(OutputError, match="is not of all GPUs of the file"):
         ss.read(path).of_gpu(1).save_notes(path)
@@ -122,12 +122,12 @@ def test_a_place_that_cannot_have_notes_is_refused(tmp_path):
     trace = ss.read(path).with_note("x")
     with pytest.raises(OutputError, match=r"cannot keep notes on .*gone.json: No such file.*name the file that was read"):
         trace.save_notes(tmp_path / "gone.json")
-    with pytest.raises(OutputError, match="cannot keep notes on .*not an ordinary file"):
+    with pytest.raises(OutputError, match=r"cannot keep notes on .*not an ordinary file"):
         trace.save_notes(tmp_path)
-    with pytest.raises(OutputError, match="Parquet holds its notes itself.*to_parquet"):
+    with pytest.raises(OutputError, match=r"Parquet holds its notes itself.*to_parquet"):
         trace.save_notes(trace.to_parquet(tmp_path / "t.parquet"))
     beside = trace.save_notes(path)
-    with pytest.raises(TraceError, match="it holds your notes on a trace, not a trace.*whose name has no .notes.json"):
+    with pytest.raises(TraceError, match=r"it holds your notes on a trace, not a trace.*whose name has no .notes.json"):
         ss.read(beside)
 
 
@@ -135,7 +135,7 @@ def test_a_name_that_leaves_no_room_for_the_ending_is_read(tmp_path):
     path = saved(tmp_path, "x" * 250 + ".json")
     trace = ss.read(path)
     assert not any("notes" in note for note in trace.info.notes)
-    with pytest.raises(OutputError, match="cannot write .*File name too long"):
+    with pytest.raises(OutputError, match=r"cannot write .*File name too long"):
         trace.with_note("x").save_notes(path)
 
 

@@ -1,8 +1,8 @@
 """Your notes on a file of another tool, beside it: ``step.json.notes.json`` has those on ``step.json``.
 
-JSON with a digest: ``{"schema", "notes_on", "clocks", "notes", "digest"}``. ``notes_on`` has the size of the trace's file and the SHA-256 of
-its first and last bytes, so that no note attaches to another file. ``clocks`` has, for each GPU, when its first work starts and its last
-ends: a trace of one GPU may have another zero than that of all.
+JSON with a digest: ``{"schema", "notes_on", "clocks", "notes", "digest"}``. ``notes_on`` has the size of the trace's file and the SHA-256
+of its first and last bytes, so that no note attaches to another file. ``clocks`` has, for each GPU, when its first work starts and its
+last ends: a trace of one GPU may have another zero than that of all.
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ def with_notes_beside(trace: Trace, path: Path) -> Trace:
     try:
         if not beside.is_file():
             return trace
-        content = read_content(beside)
-        if content["notes_on"] != _identity(path):
-            raise TraceError("they are on another file of this name, or it was changed since")
-        notes, left_out = _notes_on(trace, content)
+        notes, left_out = _notes_on(trace, read_content(beside), _identity(path))
         found = replace(trace, user_notes=notes)
     except (TraceError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
@@ -47,8 +44,10 @@ def with_notes_beside(trace: Trace, path: Path) -> Trace:
     return _said(found, f"left out: {counted(left_out, 'note')} of yours on lanes that are not in this trace") if left_out else found
 
 
-def _notes_on(trace: Trace, content: dict[str, Any]) -> tuple[tuple[Note, ...], int]:
+def _notes_on(trace: Trace, content: dict[str, Any], identity: dict[str, Any]) -> tuple[tuple[Note, ...], int]:
     """Return the stored notes on the clock and the lanes of a trace, and how many are on none of its lanes."""
+    if content["notes_on"] != identity:
+        raise TraceError("they are on another file of this name, or it was changed since")
     clocks = _clocks(trace)
     moved = {ours - theirs for gpu in clocks for ours, theirs in zip(clocks[gpu], content["clocks"][gpu], strict=True)}
     if len(moved) > 1:
@@ -59,8 +58,8 @@ def _notes_on(trace: Trace, content: dict[str, Any]) -> tuple[tuple[Note, ...], 
         lane = note.lane if note.lane in trace.spans.lanes else note.lane.removeprefix(f"GPU {trace.info.device.gpu} ")
         if lane and lane not in trace.spans.lanes:
             continue
-        times_ns = [None if time_ns is None else time_ns + by_ns for time_ns in (note.start_ns, note.end_ns)]
-        notes.append(Note(note.text, *times_ns, lane))
+        start_ns, end_ns = (None if time_ns is None else time_ns + by_ns for time_ns in (note.start_ns, note.end_ns))
+        notes.append(Note(note.text, start_ns, end_ns, lane))
     return tuple(notes), len(content["notes"]) - len(notes)
 
 

@@ -191,7 +191,8 @@ class Trace(Result):
     def save_notes(self, path: str | Path) -> Path:
         """Write your notes beside the file that the trace was read from, and return the path: ``step.json.notes.json`` for ``step.json``.
 
-        `ss.read` of that file then has them. They replace those that were there. Parquet of ours needs no such file: `to_parquet` keeps them.
+        `ss.read` of that file then has them. They replace those that were there. Parquet of ours needs no such file: `to_parquet` keeps
+        them.
 
         Parameters
         ----------
