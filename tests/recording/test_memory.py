@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -408,3 +409,12 @@ def test_without_memory_nothing_is_asked(torch, cupy, library):
 def test_memory_is_true_or_false():
     with pytest.raises(RecordingError, match="memory='all' must be True or False"):
         ss.record(memory="all")
+
+
+@pytest.mark.parametrize(
+    ("answer", "held"),
+    [((0, 64, 512), True), ((0, 64, 1024), False), ((0, 0, 512), False), ((500, 0, 0), False), ((1, 0, 0), False), ((201, 0, 0), True)],
+)
+def test_memory_is_gone_only_where_the_driver_says_so(monkeypatch, answer, held):
+    monkeypatch.setattr(module, "_driver", lambda: SimpleNamespace(cuMemGetAddressRange=lambda _: answer))
+    assert module._is_held(64, 512) is held

@@ -33,6 +33,8 @@ from streamscope.words import time_text
 KINDS = (*WORK, *CALLS, "SYNCHRONIZATION", "CUDA_EVENT", "OVERHEAD", "MARKER", "MARKER_DATA")
 _LONGEST_S = 1e9
 """Seconds of ``last=``: times are 64 bits of ns."""
+_NO_MEMORY = (1, 500)
+"""CUDA_ERROR_INVALID_VALUE and CUDA_ERROR_NOT_FOUND: there is no memory at an address."""
 TAKEN_OVER = "another profiler took CUPTI over while this recorded: what ran from then on is missing"
 
 
@@ -401,9 +403,11 @@ def _gpus_in_use() -> list[int]:
 
 
 def _is_held(address: int, nbytes: int) -> bool:
-    """Tell whether memory of the driver's begins at an address and has so many bytes."""
+    """Tell whether memory of the driver's begins at an address and has so many bytes, as far as the driver tells."""
     status, start, size = _driver().cuMemGetAddressRange(address)
-    return int(status) == 0 and (int(start), int(size)) == (address, nbytes)
+    if int(status):
+        return int(status) not in _NO_MEMORY  # Without a context of this thread's, it tells nothing.
+    return (int(start), int(size)) == (address, nbytes)
 
 
 def _waited_for_gpus() -> tuple[bool, list[str]]:
