@@ -40,7 +40,7 @@ def test_a_table_of_very_many_rows_stays_small():
 
 
 def test_the_line_rises_from_nothing_and_its_peak_is_marked():
-    (line,) = memory_lines(traced(ROWS[:2]), 0, AREA / 1000, AREA)
+    (line,) = memory_lines(traced(ROWS[:2]), 0, AREA / 1000, AREA).values()
     assert (line.label, line.low, line.high, line.value.tolist()) == ("memory, MiB", 0.0, 4.0, [1.0, 4.0, 1.0])
     assert line.left / AREA * 1000 == pytest.approx([0, 200, 600])
     drawn = "".join(drawn_counter(line, GUTTER, 0, AREA, 1.0))
@@ -51,11 +51,13 @@ def test_the_line_rises_from_nothing_and_its_peak_is_marked():
     assert f"V{2 + LINE * 0.75:.1f}" in drawn
 
 
-def test_each_gpu_has_a_lane_and_memory_that_does_not_change_has_none():
+def test_each_gpu_has_a_lane_under_its_streams_and_memory_that_does_not_change_has_none():
     found = memory_lines(traced(ROWS, TWO), 0, AREA / 1000, AREA)
-    assert [line.label for line in found] == ["GPU 0 memory, MiB", "GPU 1 memory, MiB"]
-    assert memory_lines(traced(ROWS[:1]), 0, AREA / 1000, AREA) == []
-    assert "memory, MiB" in timeline_svg(as_groups([traced(ROWS, TWO)]))
+    assert {gpu: line.high for gpu, line in found.items()} == {0: 4.0, 1: 1.0}
+    assert memory_lines(traced(ROWS[:1]), 0, AREA / 1000, AREA) == {}
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", timeline_svg(as_groups([traced(ROWS, TWO)])))
+    lanes = [text for text in texts if text in ("host", "main", "memory, MiB", "0 … 4", "GPU 0", "GPU 1")]
+    assert lanes == ["host", "GPU 0", "main", "memory, MiB", "0 … 4", "GPU 1", "main", "memory, MiB", "0 … 4"]
     assert timeline_svg(as_groups([traced(ROWS[:1])])).count("memory") == 0
 
 

@@ -20,8 +20,6 @@ from streamscope_widgets.show.svg import shape, small_text, words
 COUNTER_ROW, LINE = 28, 20
 """Height of a counter's lane, and of its line in it, in pixels."""
 MARKER_ROW = 14
-MOST_MEMORIES = 8
-"""Lanes of the memory of GPUs."""
 MOST_COUNTERS, MOST_MARKERS = 6, 100
 """Lanes of counters, those with most values, and lines of markers, in one picture of a trace."""
 LONGEST_LABEL, LONGEST_NAME = 17, 40
@@ -46,21 +44,19 @@ class CounterLine:
     """Place of the highest value, and words on it."""
 
 
-def memory_lines(trace: Trace, zero_ns: float, scale: float, width: float) -> list[CounterLine]:
+def memory_lines(trace: Trace, zero_ns: float, scale: float, width: float) -> dict[int, CounterLine]:
     """Return the line of the memory of each GPU, in MiB, from nothing to its peak; memory that does not change has none."""
-    lines = []
-    for gpu in np.unique(trace.memory.gpu[trace.memory.gpu >= 0]).tolist()[:MOST_MEMORIES]:
+    lines = {}
+    for gpu in np.unique(trace.memory.gpu[trace.memory.gpu >= 0]).tolist():
         found = memory(trace, "kind", gpu)
         time_ns, held = found.curve()
-        if len(np.unique(held)) < 2:
+        if (held == held[0]).all():
             continue
         left = (time_ns - zero_ns) * scale
         first, behind = max(0, int(np.searchsorted(left, 0, side="right")) - 1), int(np.searchsorted(left, width, side="right"))
-        label = f"GPU {gpu} memory, MiB" if len(trace.gpus) > 1 else "memory, MiB"
-        at = (found.peak.at_ns - zero_ns) * scale
+        at, mib = (found.peak.at_ns - zero_ns) * scale, held / 2**20
         peak = (at, f"peak: {binary_size(found.peak.bytes)} at {time_text(found.peak.at_ns)}") if 0 <= at <= width else None
-        mib = held / 2**20
-        lines.append(CounterLine(label, np.maximum(left[first:behind], 0), mib[first:behind], 0.0, float(mib.max()), peak))
+        lines[gpu] = CounterLine("memory, MiB", np.maximum(left[first:behind], 0), mib[first:behind], 0.0, float(mib.max()), peak)
     return lines
 
 
@@ -82,12 +78,6 @@ def counter_lines(trace: Trace, zero_ns: float, scale: float, width: float) -> t
         low, high = float(shown.min()), float(shown.max())
         lines.append(CounterLine(found.described[number].label, np.maximum(left[inside], 0), value[inside], low, high))
     return lines, len(sizes) - len(chosen)
-
-
-def lines_of(trace: Trace, zero_ns: float, scale: float, width: float) -> tuple[list[CounterLine], int]:
-    """Return the lines of the memory and, below, those of the counters; and how many counters are left out."""
-    lines, left_out = counter_lines(trace, zero_ns, scale, width)
-    return [*memory_lines(trace, zero_ns, scale, width), *lines], left_out
 
 
 def drawn_counter(line: CounterLine, gutter: float, top: float, width: float, column: float) -> list[str]:
@@ -115,7 +105,8 @@ def drawn_counter(line: CounterLine, gutter: float, top: float, width: float, co
     parts.append(shape("path", d="".join(steps), fill="none", stroke=palette.OVERLAPPED, stroke_width=1.2))
     if line.peak is not None:
         place, said = line.peak
-        parts.append(shape("circle", shape("title", words(said)), cx=gutter + place, cy=top + 2, r=2.5, fill=palette.SLOWER, class_="peak"))
+        y = top + 2 + LINE * (1 - float(line.value.max()) / line.high)
+        parts.append(shape("circle", shape("title", words(said)), cx=gutter + place, cy=y, r=2.5, fill=palette.SLOWER, class_="peak"))
     return parts
 
 

@@ -7,7 +7,7 @@ into columns whose strength of colour is the share that they fill, so a stream o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,16 @@ from streamscope_widgets.several_gpus import GpuWords, fold, gpu_words, waiting_
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, tick_text, ticks
-from streamscope_widgets.still_counters import COUNTER_ROW, MARKER_ROW, drawn_counter, drawn_markers, height_of, lines_of
+from streamscope_widgets.still_counters import (
+    COUNTER_ROW,
+    MARKER_ROW,
+    CounterLine,
+    counter_lines,
+    drawn_counter,
+    drawn_markers,
+    height_of,
+    memory_lines,
+)
 from streamscope_widgets.still_lanes import BAR, HOST_COLOURS, LaneBars, lanes_of, multiprocessor_lanes
 
 WIDTH, GUTTER, MARGIN = 980, 116, 14
@@ -101,12 +110,15 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
             if part.counted:
                 marked = y
                 body += _counters(group.trace, start_ns, scale, y, column)
-                y += height_of(*lines_of(group.trace, start_ns, scale, AREA), group.trace)
+                y += height_of(*counter_lines(group.trace, start_ns, scale, AREA), group.trace)
             if part.found and _most(part.found):
                 body.append(small_text(GUTTER - 8, y + 10, "at once", "end"))
                 layers = _at_once(part.found, start_ns, scale, unit, column)
                 body.append(shape("g", *(bar for layer in layers for bar in _bars(layer, y, column, 0)), class_="at-once"))
                 y += ROW
+            if part.held:
+                body += drawn_counter(part.held, GUTTER, y, AREA, column)
+                y += COUNTER_ROW
         if any(part.counted for part in group_parts) and len(group.trace.markers):
             body += drawn_markers(group.trace, start_ns, scale, GUTTER, (marked, y), AREA)
         body += drawn_notes(group.trace, start_ns, scale, GUTTER, (noted, y), AREA)
@@ -120,8 +132,8 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
 
 
 def _counters(trace: Trace, start_ns: float, scale: float, y: float, column: float) -> list[str]:
-    """Draw the lanes of memory and counters, below the room for the names of markers."""
-    lines, left_out = lines_of(trace, start_ns, scale, AREA)
+    """Draw the lanes of counters, below the room for the names of markers."""
+    lines, left_out = counter_lines(trace, start_ns, scale, AREA)
     y += MARKER_ROW if len(trace.markers) else 0
     drawn = [drawn_counter(line, GUTTER, y + row * COUNTER_ROW, AREA, column) for row, line in enumerate(lines)]
     more = [small_text(GUTTER - 8, y + len(lines) * COUNTER_ROW + 10, f"+ {left_out:,} counters", "end")] if left_out else []
@@ -138,7 +150,9 @@ class _Part:
     gpu: GpuWords | None = None
     """Words of its header, if it has one."""
     counted: bool = False
-    """Whether memory, counters and markers stand below."""
+    """Whether counters and markers stand below."""
+    held: CounterLine | None = None
+    """Memory of the GPU, which stands below."""
 
 
 def _parts(groups: Sequence[TimelineGroup], start_ns: float, scale: float, names: dict[str, int]) -> list[list[_Part]]:
@@ -148,21 +162,31 @@ def _parts(groups: Sequence[TimelineGroup], start_ns: float, scale: float, names
     placed, found = (start_ns, scale, names), []
     lanes = [[_lanes_of_gpu(group, each, *placed) for each in words] for group, words in zip(groups, wide, strict=True)]
     words = fold(wide, sum(len(each) for group_lanes in lanes for each in group_lanes))
-    for group, gpus, group_lanes, own in zip(groups, words, lanes, activities, strict=True):
-        spans = group.trace.spans
-        counted = any(map(len, (group.trace.memory, group.trace.counters, group.trace.markers)))
+    memories = _memories(groups, start_ns, scale)
+    for group, gpus, group_lanes, own, held in zip(groups, words, lanes, activities, memories, strict=True):
+        spans, only = group.trace.spans, held.get(next(iter(group.trace.gpus), 0))
+        counted = bool(len(group.trace.counters) or len(group.trace.markers))
         if isinstance(group, BlockGroup):
             found.append([_Part(*multiprocessor_lanes(spans, *placed))])
         elif gpus:
             host = _Part(lanes_of(spans.select(spans.gpu < 0), *placed), counted=counted)
             each = zip(group_lanes, own, gpus, strict=True)
-            found.append([host, *(_Part([] if gpu.folded else lane, ROW, activity, gpu) for lane, activity, gpu in each)])
+            found.append(
+                [host, *(_Part([] if gpu.folded else lane, ROW, activity, gpu, held=held.get(gpu.gpu)) for lane, activity, gpu in each)]
+            )
         elif counted:
             sides = (lanes_of(spans.select(chosen), *placed) for chosen in (spans.gpu < 0, spans.gpu >= 0))
-            found.append([_Part(next(sides), counted=True), _Part(next(sides), ROW, next(iter(own), None))])
+            found.append([_Part(next(sides), counted=True), _Part(next(sides), ROW, next(iter(own), None), held=only)])
         else:
-            found.append([_Part(lanes_of(spans, *placed), ROW, next(iter(own), None))])
+            found.append([_Part(lanes_of(spans, *placed), ROW, next(iter(own), None), held=only)])
     return found
+
+
+def _memories(groups: Sequence[TimelineGroup], start_ns: float, scale: float) -> list[dict[int, CounterLine]]:
+    """Return the memory of each group by GPU, all on one scale."""
+    found = [{} if isinstance(group, BlockGroup) else memory_lines(group.trace, start_ns, scale, AREA) for group in groups]
+    high = max((line.high for lines in found for line in lines.values()), default=0.0)
+    return [{gpu: replace(line, high=high) for gpu, line in lines.items()} for lines in found]
 
 
 def _lanes_of_gpu(group: TimelineGroup, words: GpuWords, start_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
