@@ -163,6 +163,50 @@ def test_parquet_keeps_the_sites(written, tmp_path):
     assert ss.analysis.by_code(back) == ss.analysis.by_code(trace)
 
 
+def in_order(trace):
+    """Return the site of each kernel, in the order of their starts."""
+    site = dict(zip(trace.sites.span.tolist(), trace.sites.site.tolist(), strict=True))
+    return [trace.sites.sites[site[row]] if row in site else None for row in np.flatnonzero(trace.spans.kind == SpanKind.KERNEL).tolist()]
+
+
+def test_kineto_keeps_the_sites(written, tmp_path):
+    trace = ss.read(written(forward_and_backward()))
+    path = trace.to_kineto(tmp_path / "back.json")
+    assert in_order(ss.read(path)) == in_order(trace)
+    (call,) = (one for one in json.loads(path.read_text())["traceEvents"] if one.get("args", {}).get("module") == "Linear_0")
+    assert (call["cat"], call["args"]["defined at"], call["args"]["function"]) == ("cuda_runtime", "model.py:10", "forward")
+
+
+@pytest.mark.parametrize("site", [99, -1, 0])
+def test_kineto_of_ours_with_other_numbers_of_sites(written, tmp_path, site):
+    trace = ss.read(written(forward_and_backward()))
+    path = trace.to_kineto(tmp_path / "back.json")
+    content = json.loads(path.read_text())
+    for each in content["traceEvents"]:
+        if "launch site" in each.get("args", {}):
+            each["args"]["launch site"] = site
+    path.write_text(json.dumps(content))
+    assert {*in_order(ss.read(path))} == {None, *([trace.sites.sites[0]] if site == 0 else [])}
+
+
+@pytest.mark.parametrize("row", [[0, 0, 0, "12", 0], [0, 0, 0, 12, 2], [99, 0, 0, 12, 0], "text", None])
+def test_kineto_of_ours_with_damaged_sites(written, tmp_path, row):
+    path = ss.read(written(forward_and_backward())).to_kineto(tmp_path / "back.json")
+    content = json.loads(path.read_text())
+    content["streamscope"]["sites"]["sites"] = [row] * 9
+    path.write_text(json.dumps(content))
+    with pytest.raises(TraceError):
+        ss.read(path)
+
+
+def test_a_prediction_keeps_the_sites(written):
+    trace = ss.read(written(forward_and_backward()))
+    predicted = ss.what_if(trace)
+    assert [(row.name, row.kernels) for row in ss.analysis.by_code(predicted, "module").rows] == [
+        (row.name, row.kernels) for row in ss.analysis.by_code(trace, "module").rows
+    ]
+
+
 def test_of_an_operator_that_ran_again_the_last_one_before_counts(written):
     """Numbers go on from step to step. Operators without a gradient repeat the number of the next one that has one."""
     events = [

@@ -14,7 +14,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 from tests.formats.test_parquet import traces
 
 from streamscope.errors import OutputError
-from streamscope.trace import Basis, DeviceInfo, Origins, SpanBuilder, SpanKind, Trace, TraceInfo
+from streamscope.trace import Basis, DeviceInfo, LaunchSites, Origins, Site, SpanBuilder, SpanKind, Trace, TraceInfo
 from streamscope.trace.spans import HOST_KINDS
 
 INFO = TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200"), notes=("one note",))
@@ -102,6 +102,16 @@ def test_a_kernel_is_a_render_stage_with_its_launch(tmp_path):
     assert {one.name: one.value for one in placed.extra_data} == {
         "operation": "2", "correlation": "7", "graph_node": "11", "basis": "placed"
     }  # fmt: skip
+
+
+def test_a_kernel_says_where_it_was_launched(tmp_path):
+    sites = LaunchSites(
+        np.array([2, 4]), np.array([0, 1]), (Site("step", "train.py", 3, "Net_0"), Site("forward", "model.py", 7, defined=True))
+    )
+    trace = replace(trace_of(["host", "main", "aux"], small), sites=sites)
+    said = {int(stage.event_id): {one.name: one.value for one in stage.extra_data} for _, stage in Written(trace, tmp_path).stages()}
+    assert said[3].items() >= {"line": "train.py:3", "function": "step", "module": "Net_0"}.items()
+    assert said[5].items() >= {"defined at": "model.py:7", "function": "forward"}.items()
 
 
 def test_calls_are_slices_that_nest_and_lead_to_what_they_launched(tmp_path):

@@ -105,6 +105,9 @@ class _Packets:
         words = self.trace.origins.words()
         for row in np.flatnonzero(spans.is_kind(DEVICE_KINDS) & (spans.operation >= 0) & (spans.operation < len(words))).tolist():
             found[row] += words[spans.operation[row]].items()
+        sites = self.trace.sites
+        for row, number in zip(sites.span.tolist(), sites.site.tolist(), strict=True):
+            found[row] += sites.sites[number].words().items()
         return found
 
     @cached_property

@@ -355,7 +355,8 @@ def predicted_from(scenario: Scenario) -> Prediction:
         notes=_notes(scenario),
         memory={},
     )
-    return Prediction(found.spans, info, found.origins, collectives=found.collectives, peers=found.peers, scenario=scenario)
+    beside: dict[str, Any] = {name: getattr(found, name) for name in ("collectives", "peers", "sites")}
+    return Prediction(found.spans, info, found.origins, **beside, scenario=scenario)
 
 
 def _simulated(scenario: Scenario) -> Trace:

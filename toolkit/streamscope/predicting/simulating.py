@@ -163,9 +163,11 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
         rows = np.flatnonzero(recorded.is_kind(DEVICE_KINDS))
         of_rows = zip(recorded.operation[rows].tolist(), recorded.part[rows].tolist(), strict=True)
         recorded = retimed(recorded, {row: places[place] for row, place in zip(rows.tolist(), of_rows, strict=True)}, tasks)
-    spans = _with_last_wait(_named(recorded, source.spans, tasks, places), round(host.last_wait_ns))
+    named, here, there = _named(recorded, source.spans, tasks, places)
+    spans = _with_last_wait(named, round(host.last_wait_ns))
     collectives, peers = communication_of(program, recorded)
-    return Trace(spans, info, _origins(source, plan, tasks, places), collectives=collectives, peers=peers)
+    sites = source.sites.copied(here, there)
+    return Trace(spans, info, _origins(source, plan, tasks, places), collectives=collectives, peers=peers, sites=sites)
 
 
 def _own_streams(program: Program) -> Plan:
@@ -183,13 +185,16 @@ def _with_last_wait(spans: SpanTable, longer_ns: int) -> SpanTable:
     return replace(spans, end_ns=end_ns)
 
 
-def _named(spans: SpanTable, source: SpanTable, tasks: Sequence[Task], places: dict[tuple[int, int], int]) -> SpanTable:
-    """Return predicted spans with kinds, operations, parts, names, symbols and sizes as in the source."""
+def _named(
+    spans: SpanTable, source: SpanTable, tasks: Sequence[Task], places: dict[tuple[int, int], int]
+) -> tuple[SpanTable, list[int], list[int]]:
+    """Return predicted spans with kinds, operations, parts, names, symbols and sizes as in the source; their rows, and those there."""
     kept = ("kind", "operation", "part", "symbol", "blocks", "threads", "bytes", "flops")
     columns = {name: np.array(getattr(spans, name)) for name in kept}
     names = list(spans.names)
     symbols: dict[int, int] = {}
     pieces: dict[int, int] = {}
+    here, there = list[int](), list[int]()
     device = spans.is_kind(DEVICE_KINDS)
     for row in np.flatnonzero(spans.operation >= 0).tolist():
         position = places[int(spans.operation[row]), int(spans.part[row])]
@@ -199,6 +204,8 @@ def _named(spans: SpanTable, source: SpanTable, tasks: Sequence[Task], places: d
             continue
         nth = pieces[position] = pieces.get(position, -1) + 1
         origin = task.rows[min(nth, len(task.rows) - 1)]
+        here.append(row)
+        there.append(origin)
         cost = task.pieces[nth].cost
         columns["bytes"][row], columns["flops"][row] = cost.bytes, cost.flops
         columns["blocks"][row], columns["threads"][row] = source.blocks[origin], source.threads[origin]
@@ -209,7 +216,7 @@ def _named(spans: SpanTable, source: SpanTable, tasks: Sequence[Task], places: d
                 symbols[symbol] = names.index(text) if text in names else len(names)
                 names += [text] if symbols[symbol] == len(names) else []
             columns["symbol"][row] = symbols[symbol]
-    return replace(spans, names=tuple(names), **columns)  # type: ignore[arg-type]
+    return replace(spans, names=tuple(names), **columns), here, there  # type: ignore[arg-type]
 
 
 def _row(task: Task) -> tuple[int, int, int, int]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
@@ -41,6 +42,19 @@ class Site(NamedTuple):
             found.append(site)
             site = site.caller
         return tuple(reversed(found))
+
+    def words(self) -> dict[str, str]:
+        """Return its known fields as texts by their names, for files of other programs.
+
+        Examples
+        --------
+        >>> from streamscope.trace import Site
+        >>> Site("forward", "model.py", 12, "Net_0").words()
+        {'line': 'model.py:12', 'function': 'forward', 'module': 'Net_0'}
+        """
+        place = f"{self.file}:{self.line}" if self.file else ""
+        found = {"defined at" if self.defined else "line": place, "function": self.function, "module": self.module}
+        return {name: text for name, text in found.items() if text}
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +103,13 @@ class LaunchSites(SpanColumns):
         return isinstance(other, LaunchSites) and super().__eq__(other) and self.sites == other.sites
 
     __hash__ = None  # type: ignore[assignment]
+
+    def copied(self, rows: ArrayLike, origins: ArrayLike) -> Self:
+        """Return the sites of rows of another table, from 0 on and ascending, which stand for rows of this one."""
+        rows, origins = np.asarray(rows, np.int64), np.asarray(origins, np.int64)
+        at = np.searchsorted(self.span, origins)
+        known = np.append(self.span, -1)[at] == origins
+        return type(self)(rows[known], self.site[at[known]], self.sites)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values. ``span`` is stored as differences, which are short. A site is a row of numbers, texts are apart."""

@@ -77,6 +77,7 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     to_gpu: Any = msgspec.field(default=None, name="toDevice")
     copy_context: Any = msgspec.field(default=None, name="inContext")
     """Of a copy between GPUs, which has no ``context``."""
+    site: Any = msgspec.field(default=None, name="launch site")
     sequence_number: Any = msgspec.field(default=None, name="Sequence number")
     forward_thread: Any = msgspec.field(default=None, name="Fwd thread id")
     memory_bytes: Any = msgspec.field(default=None, name="Bytes")

@@ -42,7 +42,7 @@ from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.instances import CollectiveFacts, PeerFacts
 from streamscope.trace.joins import distinct, looked_up
-from streamscope.trace.launch_sites import Site
+from streamscope.trace.launch_sites import Site, stored_sites
 from streamscope.trace.memory_events import allocations_of
 from streamscope.trace.plausibility import recorded
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
@@ -84,7 +84,7 @@ def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | Non
     own, wrong = None, 0
     for events in reader.pieces():
         if found is None:
-            found = _Collected()
+            found = _Collected(_own_sites(reader.beside.streamscope))
             own = None if reader.beside.streamscope is None else _own_info(reader.beside.streamscope)
         wrong += _add(found, events, skip=skip)
         del events  # Before the next ones are made.
@@ -109,6 +109,11 @@ def _own_info(stored: Any) -> TraceInfo:
     given = {name: values[name] for name in ("engine", "program", "recorder", "stretched")}
     given |= {name: values[name] for name in ("rank", "local_rank", "world_size", "host") if name in values}
     return TraceInfo(**given, device=device, versions={}, created="")
+
+
+def _own_sites(stored: Any) -> tuple[Site, ...]:
+    """Return the places in the user's code that calls of a file of ours have by their numbers."""
+    return stored_sites(named_values(stored["sites"])) if isinstance(stored, dict) and "sites" in stored else ()
 
 
 def _add(found: _Collected, events: list[AnyEvent], *, skip: bool) -> int:
@@ -138,7 +143,7 @@ def _fits(event: AnyEvent) -> bool:
 class _Collected:
     """Collects the activities of a file, piece by piece."""
 
-    def __init__(self) -> None:
+    def __init__(self, sites: Sequence[Site] = ()) -> None:
         self._names: dict[str, int] = {}
         self._places: dict[int, str] = {}
         self._pids: dict[str, int] = {}
@@ -149,7 +154,8 @@ class _Collected:
             name: [np.zeros((0, len(_WAITS)), np.int64)] for name in (_STREAM_WAIT, _STREAM_SYNC)
         }
         self._streams = Streams("context")
-        self._facts = list[CollectiveFacts | PeerFacts | Site]()
+        self._facts: list[CollectiveFacts | PeerFacts | Site] = [*sites]
+        self._sites = len(sites)
         self._stacks = Stacks()
         self._kept = self._on_device = 0
         self._timeless = 0
@@ -231,7 +237,7 @@ class _Collected:
             calls = np.flatnonzero(~on_device & (found.correlation >= 0))
             columns = ThreadTimes(found.process[calls], found.place[calls], found.start_ns[calls], found.end_ns[calls])
             site, sites = self._stacks.sites(columns)
-            found.fact[calls] = np.where(site >= 0, site + len(found.facts), -1)
+            found.fact[calls] = np.where(site >= 0, site + len(found.facts), found.fact[calls])
             found.facts = [*found.facts, *sites]
         return found
 
@@ -276,6 +282,9 @@ class _Collected:
         if device is not None or is_call:
             columns["correlation"] = whole_numbers([event.args and event.args.correlation for event in timed], 0)
             columns["correlation"][columns["correlation"] == 0] = -1  # CUPTI counts from 1
+        if is_call and self._sites:
+            site = whole_numbers([event.args and event.args.site for event in timed], -1)
+            columns["fact"] = np.where((site >= 0) & (site < self._sites), site, -1)
         if device is not None:
             columns |= _on_device(timed, self._places)
             columns["fact"] = self._facts_of(timed, "from_gpu" if device == SpanKind.COPY else "collective")

@@ -23,6 +23,7 @@ from streamscope.arrays import IntArray
 from streamscope.files import suffix_of, written_whole
 from streamscope.trace.file_checks import plain
 from streamscope.trace.joins import distinct
+from streamscope.trace.launch_sites import listed_sites
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
@@ -58,6 +59,8 @@ _PREFIXES = {SpanKind.COPY: "Memcpy", SpanKind.SET: "Memset"}
 """How names of copies and sets begin: programs tell them from kernels by that."""
 assert set(CATEGORIES) == set(SpanKind)
 
+SITE = "launch site"
+"""Argument of a call: number of its place in the user's code among ``sites`` of the key ``streamscope``."""
 VALUE = "value"
 """Name of the one part of a counter without a unit."""
 FLOW, WAIT = "ac2g", "streamscope wait"
@@ -167,6 +170,7 @@ def _head(trace: Trace) -> dict[str, Any]:
             "stretched": info.stretched,
             "device": {"kind": info.device.kind, "name": info.device.name},
             **info.job,
+            **({"sites": listed_sites(trace.sites.sites)} if len(trace.sites) else {}),
         },
     }
 
@@ -209,7 +213,7 @@ def _spans(table: _Table) -> Iterator[str]:
     work = spans.is_kind(DEVICE_KINDS)
     replay = spans.kind == SpanKind.GRAPH
     basis = [f', "basis": "{basis.name.lower()}"' for basis in Basis]
-    said, together = _said(table.trace.origins), _together(table.trace)
+    said, beside = _said(table.trace.origins), _together(table.trace) | _sites(table.trace)
     for first in range(0, len(spans), _AT_ONCE):
         rows = slice(first, first + _AT_ONCE)
         some = form[rows].tolist()
@@ -225,7 +229,7 @@ def _spans(table: _Table) -> Iterator[str]:
             _argument("flops", spans.flops[rows], spans.flops[rows] > 0),
             [basis[code] if code else "" for code in spans.basis[rows].tolist()] if spans.basis[rows].any() else None,
             [said.get(code, "") for code in np.where(work[rows], spans.operation[rows], -1).tolist()] if said else None,
-            [together.get(row, "") for row in range(first, first + len(some))] if together else None,
+            [beside.get(row, "") for row in range(first, first + len(some))] if beside else None,
         ]
         rest = map("".join, zip(*(column for column in columns if column is not None), [""] * len(some), strict=True))
         times = zip(tid[rows].tolist(), _us(table.start_ns[rows]), _us(spans.duration_ns[rows]), strict=True)
@@ -259,6 +263,16 @@ def _together(trace: Trace) -> dict[int, str]:
     for row, source, target in zip(peers.span.tolist(), peers.from_gpu.tolist(), peers.to_gpu.tolist(), strict=True):
         arguments[row] = arguments.get(row, {}) | {"fromDevice": source, "toDevice": target}
     return {row: f", {json.dumps(said)[1:-1]}" for row, said in arguments.items()}
+
+
+def _sites(trace: Trace) -> dict[int, str]:
+    """Return, for the row of each call whose place in the user's code is known, the arguments that say it."""
+    texts = [f", {json.dumps({SITE: number} | one.words())[1:-1]}" for number, one in enumerate(trace.sites.sites)]
+    call, device = launched_by(trace.spans)
+    at = np.full(len(trace.spans), -1)
+    at[trace.sites.span] = trace.sites.site
+    known = at[device] >= 0
+    return {row: texts[site] for row, site in zip(call[known].tolist(), at[device[known]].tolist(), strict=True)}
 
 
 def _argument(name: str, values: IntArray, known: npt.NDArray[np.bool_], form: str = "{}") -> list[str] | None:
