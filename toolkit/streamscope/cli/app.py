@@ -18,6 +18,7 @@ from streamscope.cli.diff import diff
 from streamscope.cli.doctor import doctor
 from streamscope.cli.export import export
 from streamscope.cli.main import FAILED
+from streamscope.cli.note import note
 from streamscope.cli.parameters import Command, WrongUsageError
 from streamscope.cli.read import read
 from streamscope.cli.terminal import complain
@@ -26,7 +27,7 @@ from streamscope.cli.workloads import workloads
 from streamscope.docstrings import docstring
 from streamscope.errors import StreamscopeError
 
-COMMANDS = (compare, export, read, convert, diff, what_if, advise, workloads, doctor, calibrate, cache)
+COMMANDS = (compare, export, read, note, convert, diff, what_if, advise, workloads, doctor, calibrate, cache)
 
 _WRONG_USAGE = 2
 _WRITTEN_BY_OUT = (options.REPORT.flag, options.SAVE.flag)

@@ -78,7 +78,7 @@ def compare(
             settings=used,
         )
 
-    comparison = run() if folder is None else _written(folder, run)
+    comparison = run() if folder is None else write_folder(folder, run)
     show(comparison, _print, as_json=as_json)
     if folder is not None:
         (notes() if as_json else output()).print(_where(folder), soft_wrap=True)
@@ -96,7 +96,7 @@ def _check_engines(engines: str | None) -> None:
         raise WrongUsageError(error.message, hint=error.hint) from None
 
 
-def _written(folder: Path, run: Callable[[], Comparison]) -> Comparison:
+def write_folder(folder: Path, run: Callable[[], Comparison]) -> Comparison:
     """Find the folder writable, run, and fill it: with everything or with nothing. A comparison of ours that was there goes."""
     from streamscope.comparing.comparison import write_files
     from streamscope.comparing.comparison_folder import FILE_NAME, REPORT_NAME, older_files

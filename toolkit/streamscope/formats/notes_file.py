@@ -63,13 +63,18 @@ def _notes_on(trace: Trace, content: dict[str, Any], identity: dict[str, Any]) -
     return tuple(notes), len(content["notes"]) - len(notes)
 
 
+def holds_notes(path: Path) -> bool:
+    """Tell whether the file of a trace is Parquet, which holds its notes itself."""
+    with opened(path, MOST_FILE_BYTES) as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
 def _write_notes(trace: Trace, path: Path) -> Path:
     """Write the notes of a trace beside its file; the ending says which one that is."""
     source = path.with_name(path.name.removesuffix(NOTES_SUFFIX))
     try:
         identity = _identity(source)
-        with source.open("rb") as file:
-            ours = file.read(len(MAGIC)) == MAGIC
+        ours = holds_notes(source)
     except OSError as error:
         raise OutputError(f"cannot keep notes on {source}: {error.strerror or error}", hint="name the file that was read") from error
     if ours:

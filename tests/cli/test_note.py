@@ -1,0 +1,96 @@
+"""``streamscope note``: notes added, listed and removed, in files of ours and beside others."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.test_cli import check_refused
+from tests.formats.test_notes_file import saved
+
+import streamscope as ss
+from streamscope.cli.main import main
+
+
+@pytest.fixture
+def path(tmp_path):
+    return saved(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    function, inputs = ss.workload("branches").build(branches=2, length=2, size=1000, copies=1)
+    return ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
+
+
+def printed(capsys, *arguments):
+    """Return the rows that the command prints, as words."""
+    assert main(["note", *map(str, arguments)]) == 0
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["Kineto JSON", "Parquet"])
+def test_notes_are_added_listed_and_removed(path, tmp_path, capsys, ours):
+    before = path.read_bytes()
+    file = ss.read(path).to_parquet(tmp_path / "t.parquet") if ours else path
+    assert printed(capsys, file) == [["no", "notes"]]
+    printed(capsys, file, "[b]late[/b] ✓", "--at", "6us", "--until", "0.026 ms", "--lane", "GPU 1 stream 7")
+    assert printed(capsys, file, "Monday")[1:] == [
+        ["1", "whole", "trace", "Monday"],
+        ["2", "6", "µs", "to", "26", "µs", "GPU", "1", "stream", "7", "[b]late[/b]", "✓"],
+    ]
+    assert main(["note", str(file), "--remove", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["user_notes"]
+    assert found == [{"text": "[b]late[/b] ✓", "at_us": 6.0, "until_us": 26.0, "lane": "GPU 1 stream 7"}]
+    assert ss.read(file).to_dict()["user_notes"] == found
+    assert path.read_bytes() == before
+    assert (tmp_path / "step.json.notes.json").exists() is not ours
+
+
+@pytest.mark.parametrize(("time", "us"), [("500ns", 0.5), ("20us", 20), ("20.5 µs", 20.5), ("0.02ms", 20), ("0.00002s", 20)])
+def test_times_have_a_unit(path, time, us):
+    assert main(["note", str(path), "x", "--at", time]) == 0
+    assert ss.read(path).to_dict()["user_notes"][0]["at_us"] == us
+
+
+def test_a_comparison_has_them_by_engine_and_its_report_is_written_anew(runs, tmp_path, capsys, bundle):
+    folder = runs.save(tmp_path / "runs")
+    printed(capsys, folder, "Monday")
+    assert not (folder / "report.html").exists()
+    runs.report(folder / "report.html")
+    rows = printed(capsys, folder / "comparison.json", "late", "--engine", "graph", "--at", "1us")
+    assert rows[1:] == [["1", "all", "all", "Monday"], ["1", "graph", "1", "µs", "late"]]
+    assert "<h2>Notes</h2>" in (folder / "report.html").read_text(encoding="utf-8")
+    assert len(list(folder.iterdir())) == 4
+    assert main(["note", str(folder), "--engine", "graph", "--remove", "1", "--json"]) == 0
+    assert [each["text"] for each in json.loads(capsys.readouterr().out)["user_notes"]] == ["Monday"]
+    assert ss.load_comparison(folder)["graph"].trace.user_notes == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message", "hint"),
+    [
+        (["x", "--at", "5"], 2, "'5' is not a time with a unit, such as 20us", "--help"),
+        (["x", "--at", "nan us"], 2, "is not a time with a unit", "--help"),
+        (["x", "--at", "1s"], 1, "at_us=1000000.0 is not a time of the trace", "in µs, from 0.000 to 26.000"),
+        (["--at", "1us"], 2, "--at, --until and --lane are of a note to add", "give its text"),
+        (["x", "--remove", "1"], 2, "--remove takes no text", "remove the note first"),
+        (["--remove", "1"], 1, "there is no note to remove", "with_note"),
+        (["x", "--engine", "graph"], 2, "is one trace, not a comparison", "--engine"),
+        (["x", "--lane", "stream 9"], 1, "the trace has no lane 'stream 9'", "GPU 0 stream 7"),
+    ],
+)
+def test_wrong_use_is_refused_and_nothing_is_written(path, capsys, arguments, code, message, hint):
+    assert main(["note", str(path), *arguments]) == code
+    check_refused(capsys, message, hint)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_the_trace_of_a_comparison_is_left_to_its_folder(runs, tmp_path, capsys):
+    folder = runs.save(tmp_path / "runs")
+    (file,) = folder.glob("graph-*.parquet")
+    assert main(["note", str(file), "x"]) == 2
+    check_refused(capsys, "belongs to a comparison", f"streamscope note {folder} --engine graph")
+    assert main(["note", str(folder), "x", "--at", "1us"]) == 2
+    check_refused(capsys, "a note on a time or a lane needs an engine", "--engine NAME: async, graph")
+    assert ss.load_comparison(folder).note_rows() == []
