@@ -96,7 +96,7 @@ def test_each_way_to_divide_the_peak():
     ]  # fmt: skip
     assert [(row.name, row.bytes) for row in found.held_by("kind")] == [("PyTorch", 1600), (BEFORE_THE_RECORDING, 1000)]
     assert found.answer == "GPU 0 holds at most 2.5 KiB, first at 0.030 µs; 38 % of it is held before the recording."
-    assert found.saving == "To save a tenth, 1 allocation would have to go: 900 B of unknown."
+    assert found.saving == "To save a tenth, 1 allocation would have to go: 900 B of an unknown line."
     assert found.fragmentation == (1496, 3096, 0)
     assert [(each.of, each.bytes) for each in found.peaks] == [("GPU 0", 2600), ("the host", 7)]
     assert found.notes[1:] == (
@@ -120,6 +120,12 @@ def test_operations_of_a_program_tell_their_lines():
     origins = Origins(("model.py:7: x @ w",), *(np.array([at], np.int32) for at in (-1, 0, -1)))
     found = ss.analysis.memory(traced([Allocation(10, 1, 5, operation=0), Allocation(4, operation=3)], origins=origins))
     assert [(row.called, row.bytes) for row in found.rows] == [("x @ w (model.py:7)", 10), ("unknown", 4)]
+
+
+def test_what_is_unknown_is_told_by_kind():
+    found = ss.analysis.memory(traced([Allocation(9, kind="input"), Allocation(4, kind="output", site=LOSS), Allocation(5)]), "line")
+    assert "Of the unknown line: 9 B input." in found.notes
+    assert not any("unknown" in note for note in ss.analysis.memory(traced([Allocation(9, kind="input"), Allocation(4)]), "kind").notes[1:])
 
 
 def test_the_driver_s_memory_is_shown_where_no_more_is_known():

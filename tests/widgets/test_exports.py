@@ -30,6 +30,7 @@ CHARTS = {
     "speedups": "graph-dual is",
     "overlaps": "Kernels overlap most under graph-dual",
     "launches": "From launch",
+    "memory": "Every engine holds",
 }
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamscope.analysis.memory import memory
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.table import ENGINE, EngineTable, MetricsTable, device_words, metrics_table
@@ -281,8 +282,10 @@ def _charts(comparison: Comparison) -> Html:
         partial(charts.makespans, metrics),
         partial(charts.speedups, metrics, comparison.assessment.wrong),
         partial(charts.launch_overheads, comparison.groups()),
-        partial(charts.memories, comparison.groups()),
     ]
+    peaks = {memory(group.trace, "kind").peak.bytes for group in comparison.groups() if len(group.trace.memory)}
+    if len(peaks) > 1:  # Otherwise the facts of each run say how much it is.
+        described.append(partial(charts.memories, comparison.groups()))
     if any(m.overlap for m in metrics.values()):  # Otherwise the table says 0, and a picture of nothing says no more.
         described.append(partial(charts.overlaps, metrics))
     return fill('<div class="charts">{}</div>', list(_drawn(described)))
@@ -383,8 +386,8 @@ def _run_facts(run: Run, checked_against: str) -> Iterator[str]:
     yield f"{time_text(run.metrics.makespan_us * 1e3)}, median of {run.metrics.repeats} without recording"
     if recorded_ns is not None:
         yield f"{time_text(recorded_ns)} in the recorded run"
-    if memory := run.trace.info.memory:
-        yield "memory: " + ", ".join(f"{_purpose(name)} {format_mib(size)} MiB" for name, size in memory.items())
+    if held := run.trace.info.memory:
+        yield "memory: " + ", ".join(f"{_purpose(name)} {format_mib(size)} MiB" for name, size in held.items())
     if not np.isnan(run.max_abs_error):
         verdict = "right" if run.correct else "WRONG"
         yield f"{verdict}: worst error {run.max_abs_error:.3g} against {checked_against}, where {run.tolerance:.3g} is allowed"
@@ -410,6 +413,7 @@ CHARTS: dict[str, Callable[[Comparison], RowChart]] = {
     "speedups": lambda comparison: charts.speedups(comparison.metrics, comparison.assessment.wrong),
     "overlaps": lambda comparison: charts.overlaps(comparison.metrics),
     "launches": lambda comparison: charts.launch_overheads(comparison.groups()),
+    "memory": lambda comparison: charts.memories(comparison.groups()),
 }
 
 

@@ -181,6 +181,11 @@ class MemoryUse(Result):
         """Allocations of the GPU and the level of the peak."""
         return self._rows(self.level)
 
+    @cached_property
+    def _at_peak(self) -> Allocations:
+        """Allocations that held the peak."""
+        return self._held.rows((self._held.start_ns <= self.peak.at_ns) & (self._held.end_ns > self.peak.at_ns))
+
     def held_by(self, by: By | None = None) -> tuple[MemoryRow, ...]:
         """Return what held the peak, the largest row first. The rows add up to the peak, to the byte.
 
@@ -203,8 +208,7 @@ class MemoryUse(Result):
         >>> [(row.name, row.bytes) for row in ss.analysis.memory(trace).held_by("operation")]
         [('unknown', 1000), ('aten::relu', 24)]
         """
-        there = (self._held.start_ns <= self.peak.at_ns) & (self._held.end_ns > self.peak.at_ns)
-        return _rows_of(self.trace, self._held.rows(there), self.by if by is None else checked_by(by), self.peak.bytes)
+        return _rows_of(self.trace, self._at_peak, self.by if by is None else checked_by(by), self.peak.bytes)
 
     @cached_property
     def rows(self) -> tuple[MemoryRow, ...]:
@@ -253,11 +257,14 @@ class MemoryUse(Result):
         if not self.rows:
             return "No memory is held at any time of the trace."
         most = self.rows[0]
-        called = f"an {UNKNOWN} {self.by}" if most.name == UNKNOWN and not most.place else shortened_inside(most.called, 2 * _LONGEST_NAME)
         said = "held" if most.name == BEFORE_THE_RECORDING else "of"
         whose = capitalised(self.peak.of) if len(self.peaks) > 1 else "The GPU" if self.gpu >= 0 else "The host"
         peak = f"{whose} holds at most {binary_size(self.peak.bytes)}, first at {time_text(self.peak.at_ns)}"
-        return f"{peak}; {percent(most.share)} of it is {said} {called}."
+        return f"{peak}; {percent(most.share)} of it is {said} {self._called(most)}."
+
+    def _called(self, row: MemoryRow) -> str:
+        """Name a row in a sentence."""
+        return f"an {UNKNOWN} {self.by}" if row.name == UNKNOWN and not row.place else shortened_inside(row.called, 2 * _LONGEST_NAME)
 
     @property
     def saving(self) -> str:
@@ -268,7 +275,7 @@ class MemoryUse(Result):
             pieces = 10 * before < 9 * self.peak.bytes
             why = f"these are more than {MOST_TO_GO} allocations" if pieces else "too much was held before the recording"
             return f"What would have to go to save a tenth cannot be named: {why}."
-        named = [f"{binary_size(row.bytes)} of {shortened_inside(row.called, _LONGEST_NAME)}" for row in found.rows[:_MOST_NAMED]]
+        named = [f"{binary_size(row.bytes)} of {self._called(row)}" for row in found.rows[:_MOST_NAMED]]
         named += [f"{len(found.rows) - _MOST_NAMED} more"] if len(found.rows) > _MOST_NAMED else []
         return f"To save a tenth, {counted(found.allocations, 'allocation')} would have to go: {listed(named)}."
 
@@ -281,12 +288,22 @@ class MemoryUse(Result):
             said.append(f"At the peak, {binary_size(found.at_peak_bytes)} more were taken from the driver than pools lent; {most}.")
         if self.level is Level.RESERVED:
             said.append("Memory that was taken from the driver: the trace does not tell what a pool lent of it.")
+        if kinds := self._unknown_kinds():
+            said.append(f"Of the {UNKNOWN} {self.by}: {listed(kinds)}.")
         if any(row.defined for row in self.rows):
             said.append("A file and line is where the function is defined: the profiler does not write the line that ran.")
         if len(self.peaks) > 1:
             others = [f"{each.of} {binary_size(each.bytes)}" for each in self.peaks if each.gpu != self.gpu]
             said.append(f"Others hold at most: {listed(others[:_LONGEST_NAME])}.")
         return tuple(said)
+
+    def _unknown_kinds(self) -> list[str]:
+        """Say of which kinds that memory is whose line, module or operation is not known, where there are several kinds."""
+        held = self._at_peak
+        if self.by == "kind" or len({*held.kinds} - {"", BEFORE_THE_RECORDING}) < 2:
+            return []
+        of = _rows_of(self.trace, held.rows(_codes(self.trace, held, self.by, {}) < 0), "kind", self.peak.bytes)
+        return [f"{binary_size(row.bytes)} {row.name}" for row in of if row.name not in (UNKNOWN, BEFORE_THE_RECORDING)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values: the peak, all rows, what would have to go. The bytes of the rows add up to the peak.
@@ -386,7 +403,7 @@ def memory(trace: Trace, by: By | None = None, gpu: int | None = None) -> Memory
     >>> print(found.answer)
     The GPU holds at most 4.0 MiB, first at 0.010 µs; 75 % of it is of an unknown line.
     >>> print(found.saving)
-    To save a tenth, 1 allocation would have to go: 3.0 MiB of unknown.
+    To save a tenth, 1 allocation would have to go: 3.0 MiB of an unknown line.
     """
     if not isinstance(trace, Trace):
         raise TraceError(f"memory is that of a trace, not of {shown(trace)}", hint='a run has one: runs["graph"].trace')

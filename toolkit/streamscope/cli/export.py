@@ -27,7 +27,9 @@ def export(
             show_default=False,
         ),
     ],
-    of: Annotated[str, typer.Option("--of", metavar="PICTURE", help="timeline, makespans, speedups, overlaps or launches.")] = "timeline",
+    of: Annotated[
+        str, typer.Option("--of", metavar="PICTURE", help="timeline, makespans, speedups, overlaps, launches or memory.")
+    ] = "timeline",
 ) -> None:
     """Write a saved comparison as a document, a picture or a table of spans."""
     from streamscope.comparing.comparison import load_comparison

@@ -118,15 +118,15 @@ class Result(Renamed):
         path : str or Path
             Its ending says the format: ``.svg`` or ``.png``.
         of : str, optional
-            Name of the picture; the first by default. A comparison has ``"timeline"``, ``"makespans"``, ``"speedups"``, ``"overlaps"`` and
-            ``"launches"``; other packages add theirs.
+            Name of the picture; the first by default. A comparison has ``"timeline"``, ``"makespans"``, ``"speedups"``, ``"overlaps"``,
+            ``"launches"`` and ``"memory"``; other packages add theirs.
 
         Raises
         ------
         OutputError
             The file cannot be written, its name ends otherwise, there is no such picture, or there is no Chromium for a PNG.
         TraceError
-            There is nothing to draw: no launches, no time.
+            There is nothing to draw: no launches, no time, no memory.
 
         Examples
         --------
