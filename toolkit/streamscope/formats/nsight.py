@@ -93,7 +93,7 @@ def _trace(tables: Tables, options: ReadOptions) -> Trace:
         found, engine=_RECORDER, program=options.program, recorder=_RECORDER, gpu=options.gpu,
         device=host_info({gpu: _device(tables, gpu, keys) for gpu in gpus}),
         waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
-        versions=_versions(tables), created=_created(tables),
+        versions=_versions(tables), created=created_at(_began_ns(tables)), clock_ns=_began_ns(tables),
         ledger={"lost_records": float(len(said))} if said else {},
         noted=_noted(tables, texts, odd, cuda_numbers=len(keys) > 1), memory=partial(allocations_of, memory), notes=[*notes, *odd],
     )  # fmt: skip
@@ -320,10 +320,9 @@ def _versions(tables: Tables) -> dict[str, str]:
     return versions_of({kept[name]: str(value) for name, value in rows if name in kept})
 
 
-def _created(tables: Tables) -> str:
-    return next(
-        (text for (start_ns,) in tables.texts("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)) if (text := created_at(start_ns))), ""
-    )
+def _began_ns(tables: Tables) -> int | None:
+    """Return when the session began, at which its clock shows 0, in ns since 1970; None where the export does not say it."""
+    return next((start_ns for (start_ns,) in tables.texts("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)) if created_at(start_ns)), None)
 
 
 FORMAT = table_format(

@@ -59,7 +59,8 @@ def _trace(tables: Tables, options: ReadOptions) -> Trace:
     })  # fmt: skip
     return foreign_trace(
         found, engine=_RECORDER, program=options.program, recorder=_RECORDER, gpu=options.gpu,
-        device=host_info({gpu: device_info("hip", devices.get(gpu), gpu) for gpu in gpus}), notes=notes, versions=versions, created="",
+        device=host_info({gpu: device_info("hip", devices.get(gpu), gpu) for gpu in gpus}), notes=notes, versions=versions,
+        created="", clock_ns=0,
     )  # fmt: skip
 
 

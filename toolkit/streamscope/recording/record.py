@@ -267,8 +267,9 @@ class Recording:
         device = host_info({gpu: device_info(gpu) for gpu in kept})
         noted = said_without_pauses(self._pieces, start_ns)
         call_name = subscription().call_name
+        clock_ns = None if len(self._pieces) > 1 else 0  # Behind a pause that is cut out, times are no longer CUPTI's.
         self._trace = recorded_trace(
-            records, block, device, call_name, notes, rank=self._rank, noted=noted, lines=self._lines, memory=memory
+            records, block, device, call_name, notes, rank=self._rank, noted=noted, lines=self._lines, memory=memory, clock_ns=clock_ns
         )
         self._state = f"{len(self._trace.spans):,} spans"
         if records.dropped or missing_records(self._trace.spans).calls:

@@ -65,12 +65,13 @@ def recorded_trace(
     noted: Noted | None = None,
     lines: LaunchLines | None = None,
     memory: Callable[[int, list[str]], Allocations] | None = None,
+    clock_ns: int | None = 0,
 ) -> Trace:
     """Return CUPTI's records of a block as a trace, whose zero is the start of the block.
 
     ``device`` names the GPUs whose work is kept. ``call_name`` returns a CUDA function's name by its number, of the
     runtime (1) or driver (0). ``noted``: counters and markers, on CUPTI's clock. ``lines``: those whose numbers
-    the calls have. ``memory``: see `foreign_trace`.
+    the calls have. ``memory``: see `foreign_trace`. ``clock_ns``: None where pauses were cut out, so that times are no longer CUPTI's.
     """
     names, streams = Names(), Streams("context")
     placed = {table: _placed(getattr(records, table), streams) for table in ("work", "waits", "events")}
@@ -104,6 +105,7 @@ def recorded_trace(
         stretched=True,
         gpu=block.gpu,
         zero_ns=block.start_ns,
+        clock_ns=clock_ns,
         notes=said,
         waits=_event_waits(records, calls),
         noted=noted,

@@ -118,9 +118,25 @@ def joined(parts: Sequence[Activities]) -> Activities:
 NO_WORK_HINT = "switch CUDA activities on in the profiler, and synchronize before it stops"
 
 
-def no_work() -> TraceError:
+class NoWorkError(TraceError):
+    """A whole file holds no work of a GPU. Of a job, its rank may have had none.
+
+    Parameters
+    ----------
+    message : str
+    hint : str, optional
+    job : mapping, optional
+        Rank and number of ranks, as the file says them.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, job: Mapping[str, int] | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.job = dict(job or {})
+
+
+def no_work(job: Mapping[str, int] | None = None) -> NoWorkError:
     """Return the error for a file without work of a GPU, of which no more is known."""
-    return TraceError("it holds no work of a GPU", hint=NO_WORK_HINT)
+    return NoWorkError("it holds no work of a GPU", hint=NO_WORK_HINT, job=job)
 
 
 def gpus_of(found: Activities) -> list[int]:

@@ -36,6 +36,8 @@ _MOST_TRACKS = 64
 _ASIDE = (SpanKind.API, SpanKind.RANGE)
 _CALLS, _RANGES, _WORK, _GRAPHS = range(4)
 UNCALLED = "without a launch call: launch latency unknown"
+MIXED = "work of several processes is on"
+"""Notes begin so that name GPUs whose work cannot be told apart by process."""
 _BEHIND = ("", " ranges", "", " graphs")
 """Text behind the name of a thread or a stream in that of a lane."""
 _LONGEST_PLACE = 200
@@ -94,6 +96,7 @@ def foreign_trace(
     symbols: bool = True,
     noted: Noted | None = None,
     memory: Callable[[int, list[str]], Allocations] | None = None,
+    clock_ns: int | None = None,
     **info: Any,
 ) -> Trace:
     """Return the trace of activities, of all GPUs or of one.
@@ -111,6 +114,7 @@ def foreign_trace(
     ``symbols``: whether kernels have the names of functions, from which readable ones are made.
     ``noted``: counters and markers, on the clock of the activities.
     ``memory``: a function that returns the allocations on a clock with a zero, and notes what is missing, as `allocations_of` does.
+    ``clock_ns``: what the recorder's clock shows where that of the activities shows 0; None where that is unknown.
     """
     said = list(notes)
     found = possible(activities, said)
@@ -163,7 +167,8 @@ def foreign_trace(
     held = Allocations() if memory is None else memory(zero_ns, said)
     if gpu is not None:
         counters, held = counters.of_gpu(gpu), held.of_gpu(gpu)
-    about = TraceInfo(engine, program, device, recorder, notes=tuple(said), **info)
+    began_ns = None if clock_ns is None else clock_ns + zero_ns
+    about = TraceInfo(engine, program, device, recorder, notes=tuple(said), zero_ns=began_ns, **info)
     beside: dict[str, Any] = {"collectives": collectives, "peers": PeerCopies.of(copies), "sites": sites}
     return Trace(table, about, _origins(found, waits), counters=counters, markers=markers, memory=held, **beside)
 

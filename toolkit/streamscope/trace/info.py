@@ -153,6 +153,8 @@ class TraceInfo:
         unknown, or where a process ran alone.
     host : str
         Name of that rank's host; empty where there are no ranks.
+    zero_ns : int, optional
+        When the trace's zero was, on the clock of its recorder, in ns. Recorders on one host share a clock. None where it is unknown.
 
     Raises
     ------
@@ -177,6 +179,7 @@ class TraceInfo:
     local_rank: int | None = None
     world_size: int | None = None
     host: str = ""
+    zero_ns: int | None = None
 
     def __post_init__(self) -> None:
         check_kinds("TraceInfo", _FIELDS, *(getattr(self, name) for name in _FIELDS), error=TraceError)
@@ -229,4 +232,5 @@ _FIELDS: Kinds = {
     "local_rank": optional(COUNT),
     "world_size": optional(COUNT),
     "host": TEXT,
+    "zero_ns": optional((lambda value: type(value) is int and abs(value) < 2**63, "a whole number of ns")),
 }

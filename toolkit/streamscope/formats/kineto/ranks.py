@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from streamscope.errors import printable
 from streamscope.trace.activities import ON_DEVICE, Activities
+from streamscope.trace.foreign import MIXED
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.spans import HOST_KINDS, SpanKind
 from streamscope.words import counted, listed
@@ -239,7 +240,7 @@ def _mixed_notes(found: Activities, owners: Sequence[_Owner], gpu: npt.NDArray[n
     if not mixed:
         return []
     which = listed([f"GPU {number}" for number in mixed[:_MOST_NAMED]]) + (" and more" if len(mixed) > _MOST_NAMED else "")
-    return [f"work of several processes is on {which}: busy, idle and overlap there are of all of them together"]
+    return [f"{MIXED} {which}: busy, idle and overlap there are of all of them together"]
 
 
 def _is_mixed(found: Activities, owner: _Owner, calls: Activities) -> bool:

@@ -31,6 +31,7 @@ from streamscope.trace.activities import (
     NO_WORK_HINT,
     ON_DEVICE,
     Activities,
+    NoWorkError,
     Streams,
     joined,
     name_waits,
@@ -98,7 +99,7 @@ def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | Non
     if own is None:
         return trace
     device = DeviceInfo(own.device.kind, own.device.name, trace.info.device.details)
-    own = replace(own, device=device, notes=trace.info.notes, ledger=trace.info.ledger)
+    own = replace(own, device=device, notes=trace.info.notes, ledger=trace.info.ledger, zero_ns=trace.info.zero_ns)
     return replace(trace, info=own)
 
 
@@ -183,7 +184,7 @@ class _Collected:
 
     def trace(self, beside: Beside, program: str, gpu: int | None, said: Sequence[str], lost: int, *, ours: bool) -> Trace:
         if not self._on_device:
-            raise self._no_work()
+            raise self._no_work(_job(beside.distributedInfo))
         self._lost += self._noted.lost
         self._parts[-1].names, self._parts[-1].facts = tuple(self._names), self._facts
         notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
@@ -217,7 +218,7 @@ class _Collected:
         device = host_info({one: _device(beside.deviceProperties, one, told.devices.get(one, one), hip=hip) for one in gpus})
         return foreign_trace(
             found, engine="kineto", program=program, device=device, recorder="kineto", gpu=gpu,
-            notes=notes, waits=waits, noted=noted, memory=partial(allocations_of, memory),
+            notes=notes, waits=waits, noted=noted, memory=partial(allocations_of, memory), clock_ns=_clock_ns(beside, ours=ours),
             profiler=tuple(np.concatenate(self._profiler, axis=1)),
             versions=_versions(beside), created=created_at(int(found.start_ns.min()) + (base_ns if type(base_ns) is int else 0)),
             ledger={"lost_records": float(lost)} if lost else {}, **({} if told.several else _job(beside.distributedInfo)),
@@ -335,7 +336,7 @@ class _Collected:
                 self._facts.append(fact_of(given))
         return found
 
-    def _no_work(self) -> TraceError:
+    def _no_work(self, job: Mapping[str, int]) -> TraceError:
         """Say why a file has no work of a GPU that can be read."""
         if self._empty:
             return TraceError("it holds no events", hint=NO_WORK_HINT)
@@ -360,8 +361,8 @@ class _Collected:
             )
         if any(category.rpartition("_")[2] in _CALLS for category in self._categories):
             hint = "CUPTI recorded nothing: synchronize before the profiler stops, and let no other profiler use CUPTI at the time"
-            return TraceError("it holds calls of the CUDA or HIP runtime, but no work of a GPU", hint=hint)
-        return no_work()
+            return NoWorkError("it holds calls of the CUDA or HIP runtime, but no work of a GPU", hint=hint, job=job)
+        return no_work(job)
 
     def _count(self, count: int, *, on_device: bool = False) -> None:
         """Stop where there is more than a trace may hold, or than is kept of a file until its end."""
@@ -394,6 +395,13 @@ class _Collected:
         wait_ns, record_ns = (looked_up(calls.correlation, calls.start_ns, each, -FAR_NS) for each in (wait, record))
         known = (record > 0) & (recorded_on >= 0) & (wait_ns > -FAR_NS) & (record_ns > -FAR_NS)
         return EventWaits(recorded_on[known], record_ns[known], waiting[known], wait_ns[known])
+
+
+def _clock_ns(beside: Beside, *, ours: bool) -> int | None:
+    """Return the host's time where the file's clock shows 0; None where a file of ours does not say it."""
+    base_ns = 0 if beside.baseTimeNanoseconds is None else beside.baseTimeNanoseconds
+    found = beside.streamscope.get("clock_ns") if ours else base_ns
+    return found if type(found) is int and abs(found) < FAR_NS else None
 
 
 def _unknown_ns(beside: Beside) -> set[int]:

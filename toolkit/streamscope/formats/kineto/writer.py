@@ -171,6 +171,7 @@ def _head(trace: Trace) -> dict[str, Any]:
             "device": {"kind": info.device.kind, "name": info.device.name},
             **info.job,
             **({"sites": listed_sites(trace.sites.sites)} if len(trace.sites) else {}),
+            **({} if info.zero_ns is None else {"clock_ns": info.zero_ns - time_before_zero_ns(trace)}),
         },
     }
 
