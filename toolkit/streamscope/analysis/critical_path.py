@@ -116,21 +116,26 @@ def critical_path(trace: Trace) -> CriticalPath:
     >>> [(int(start), int(end), ss.analysis.Bound(bound).name) for start, end, bound in zip(path.start_ns, path.end_ns, path.bound)]
     [(0, 5000, 'LAUNCH'), (5000, 25000, 'KERNEL'), (25000, 27000, 'HOST')]
     """
-    spans, kept = _with_blocking_copies(run_of(trace.spans), np.flatnonzero(~trace.spans.is_kind(ASIDE)))
+    spans, kept, before = predecessors(trace)
     complete = trace.origins.complete or len(np.unique(spans.stream_lanes[spans.lane[spans.is_kind(DEVICE_KINDS)]])) <= 1
     work = np.flatnonzero(spans.kind != SpanKind.GRAPH)
     if not len(work):
         none = np.zeros(0, np.int64)
         return CriticalPath(none, none, none, none, complete)
-    before = _Before.of(spans, _last_awaited(trace, kept))
     before.follow_collectives(spans, *_held_up(trace, kept))
     last = int(work[np.flatnonzero(spans.end_ns[work] == spans.end_ns[work].max())[-1]])
-    path = _stretches(spans, before, _followed(before.row, last), complete=complete)
+    path = stretches(spans.kind, spans.end_ns, before, followed(before.row, last), complete=complete)
     return replace(path, span=kept[path.span], whole_ns=span_ns(spans.select(work)))
 
 
+def predecessors(trace: Trace) -> tuple[SpanTable, IntArray, Predecessors]:
+    """Return the spans of a run, their rows in the trace, and the predecessor of each, but for what a collective waits for."""
+    spans, kept = _with_blocking_copies(run_of(trace.spans), np.flatnonzero(~trace.spans.is_kind(ASIDE)))
+    return spans, kept, Predecessors.of(spans, _last_awaited(trace, kept))
+
+
 @dataclass(frozen=True)
-class _Before:
+class Predecessors:
     """For each span, its predecessor."""
 
     row: IntArray
@@ -142,7 +147,8 @@ class _Before:
     """int64: bound of the time between the two."""
 
     @classmethod
-    def of(cls, spans: SpanTable, waited: IntArray) -> _Before:
+    def of(cls, spans: SpanTable, waited: IntArray) -> Predecessors:
+        """Find them; ``waited`` has the row that each span waited for and that ended last, -1 for none."""
         found = cls(
             np.full(len(spans), -1), spans.start_ns.copy(), spans.start_ns.copy(), np.full(len(spans), int(Bound.HOST), np.int64)
         )  # fmt: skip
@@ -274,7 +280,7 @@ def _held_up(trace: Trace, kept: IntArray) -> tuple[IntArray, IntArray]:
     return at[trace.collectives.span[held]], at[times.last[held]]
 
 
-def _followed(before: IntArray, last: int) -> npt.NDArray[np.int64]:
+def followed(before: IntArray, last: int) -> npt.NDArray[np.int64]:
     """Follow predecessors from the last row back; a ring, which clocks that disagree can make, ends it."""
     chain, earlier, row, seen = [], before.tolist(), last, -2
     while row >= 0 and (follows := earlier[row]) != seen:
@@ -283,15 +289,18 @@ def _followed(before: IntArray, last: int) -> npt.NDArray[np.int64]:
     return np.array(chain)
 
 
-def _stretches(spans: SpanTable, before: _Before, rows: npt.NDArray[np.int64], *, complete: bool) -> CriticalPath:
-    """Return the stretches in and between the spans of the path; ``rows`` runs from its end to its start."""
+def stretches(kind: IntArray, end_ns: IntArray, before: Predecessors, rows: npt.NDArray[np.int64], *, complete: bool) -> CriticalPath:
+    """Return the stretches in and between the spans of the path; ``rows`` runs from its end to its start.
+
+    ``kind``, ``end_ns``: of all spans.
+    """
     of_kind = np.full(max(SpanKind) + 1, int(Bound.HOST))
     of_kind[[SpanKind.KERNEL, *MEMORY_KINDS]] = Bound.KERNEL, *[Bound.COPY] * len(MEMORY_KINDS)
     # Times at which the path passes, backwards: it leaves a span, arrives at the next one, and so on.
-    passes_ns = np.concatenate([[spans.end_ns[rows[0]]], np.stack([before.leave_ns[rows], before.arrive_ns[rows]], axis=1).ravel()])
+    passes_ns = np.concatenate([[end_ns[rows[0]]], np.stack([before.leave_ns[rows], before.arrive_ns[rows]], axis=1).ravel()])
     passes_ns[-1] = passes_ns[-2]
     passes_ns = np.minimum.accumulate(passes_ns)
-    bound = np.stack([of_kind[spans.kind[rows]], before.bound[rows]], axis=1).ravel()
+    bound = np.stack([of_kind[kind[rows]], before.bound[rows]], axis=1).ravel()
     # What lies between two calls belongs to the second.
     kept = np.flatnonzero(passes_ns[:-1] > passes_ns[1:])[::-1]
     return CriticalPath(passes_ns[1:][kept], passes_ns[:-1][kept], bound[kept], np.repeat(rows, 2)[kept], complete)
