@@ -1,0 +1,143 @@
+"""What a job tells: waiting and transfer by hand, steps, a path that adds up, JSON, folders, pictures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.ranks.jobs import planted, rows_of, with_rows
+
+import streamscope as ss
+from streamscope.errors import OutputError, TraceError
+from streamscope.ranks.job import Job
+from streamscope.ranks.rank import Rank
+from streamscope.trace import Collectives, DeviceInfo, SpanTable, Trace, TraceInfo
+
+
+def by_hand() -> Job:
+    """Return two ranks in µs on one clock: rank 1 begins its all-reduces 30 µs late."""
+    ranks = []
+    for number, (begin, long) in enumerate(((30, 60), (60, 30))):
+        rows = []
+        for at in range(0, 400, 100):
+            rows += [("kernel", "gemm", "main", at, at + begin), ("kernel", "ncclAllReduce", "comm", at + begin, at + begin + long)]
+        rows.append(("kernel", "tail", "main", 40, 50)) if number == 0 else None
+        rows = sorted(rows, key=lambda row: row[3])
+        spans = SpanTable.of(*((kind, name, lane, at * 1000, end * 1000) for kind, name, lane, at, end in rows))
+        reduces = np.flatnonzero(spans.name == spans.names.index("ncclAllReduce"))
+        found = Collectives.from_columns(reduces, "all_reduce", nbytes=3_000_000, ranks=2, communicator="w", sequence=range(4))
+        info = TraceInfo("kineto", f"r{number}", DeviceInfo("cuda", "NVIDIA H100"), "kineto", rank=number, zero_ns=0)
+        ranks.append(Rank(number, f"{number}.json", Trace(spans, info, collectives=found)))
+    return Job.of(ranks)
+
+
+def test_waiting_transfer_and_bandwidth_by_hand():
+    job = by_hand()
+    frame = job.to_pandas()
+    assert frame["waiting_us"].tolist() == [30] * 4 + [0] * 4
+    assert frame["transfer_us"].tolist() == [30] * 8
+    assert frame["exposed_waiting_us"].tolist() == [20, 30, 30, 30, 0, 0, 0, 0]  # A kernel hides 10 µs of the first.
+    assert set(frame["last_rank"]) == {1}
+    assert frame["bus_gbs"].tolist() == [100.0] * 8
+    first, second = job.to_dict()["ranks"]
+    assert (first["busy_us"], first["waiting_us"], first["transfer_us"], first["exposed_us"]) == (360, 120, 120, 230)
+    assert (second["busy_us"], second["waiting_us"], second["transfer_us"], second["exposed_us"]) == (360, 0, 120, 120)
+    assert first["host"] is None
+    assert first["gpu"] == "NVIDIA H100"
+
+
+def test_the_path_goes_through_the_rank_that_began_last_and_adds_up_to_the_step():
+    job = by_hand()
+    assert job.steps.by == "repetition"
+    step_us = job.to_dict()["step_us"]["median"]
+    path = job.path_of_step()
+    assert sum(row["us"] for row in path) == pytest.approx(step_us) == 100
+    assert {(row["rank"], row["where"]): row["us"] for row in path if row["kind"] == "kernels"}[1, "gemm"] == 60
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_path_of_each_step_adds_up(late):
+    job = Job.of(planted(3, slow=lambda step, at: (2, 200) if late and at == 0 else None).ranks)
+    assert len(job.steps) == 11
+    for step, length_ns in enumerate(job.steps.length_ns):
+        rows = job.path_of_step(step)
+        assert sum(row["us"] for row in rows) == pytest.approx(length_ns / 1e3, abs=0.002)
+        assert sum(row["share"] for row in rows) == pytest.approx(1)
+    if late:
+        slow = next(row for row in job.path_of_step() if row["where"] == "k0")
+        assert slow["rank"] == 2
+        assert slow["us"] == pytest.approx(400, abs=30)
+
+
+def test_steps_are_those_of_the_profiler():
+    job = planted(2, 6, offset_s=0.2)
+    marked = []
+    for rank in job.ranks:
+        rows = rows_of(rank)
+        begins = [row[3] for row in rows if row[1] == "k0"]
+        ranges = [("RANGE", f"ProfilerStep#{at + 7}", "host", begin - 50, begin + 300_000) for at, begin in enumerate(begins)]
+        marked.append(with_rows(rank, rows + ranges))
+    found = Job.of(marked)
+    assert found.steps.by == "ProfilerStep"
+    assert len(found.steps) == 6
+    assert found.steps.length_ns[:5] == pytest.approx(np.full(5, 1_000_000), rel=0.05)
+
+
+def test_json_has_what_the_command_promises():
+    job = Job.of(planted(3, slow=lambda step, at: (2, 310) if at == 1 else None).ranks)
+    found = json.loads(json.dumps(job.to_dict(), allow_nan=False))
+    assert list(found) == ["ranks", "collectives", "late", "critical_path", "step_us", "warnings"]
+    assert list(found["ranks"][0]) == [
+        "rank", "host", "gpu", "offset_us", "offset_error_us", "drift_ppm", "busy_us", "waiting_us", "transfer_us", "exposed_us",
+    ]  # fmt: skip
+    assert found["collectives"] == {"matched": 36, "unmatched": 0, "by": {"sequence": 36}}
+    assert list(found["late"][0]) == ["rank", "times", "of", "median_us", "share_of_step", "cause", "where"]
+    assert found["late"][0]["rank"] == 2
+    assert found["late"][0]["times"] == 12
+    assert found["late"][0]["of"] == 36
+    assert list(found["step_us"]) == ["median", "p95"]
+    assert job.verdict.startswith("Rank 2 is late in 12 of 36 collectives, by 3")
+
+
+def test_a_job_comes_back_from_its_folder(tmp_path):
+    job = Job.of([replace(rank, host="node" + "ab"[rank.number // 2]) for rank in planted(4, 4, offset_s=0, ppm=0).ranks])
+    folder = job.save(tmp_path / "job")
+    for path in (folder, folder / "ranks.json"):
+        assert ss.read_ranks(path, progress=False).to_dict() == job.to_dict()
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "rank0.parquet",
+        "rank1.parquet",
+        "rank2.parquet",
+        "rank3.parquet",
+        "ranks.json",
+    ]
+    Job.of(job.ranks[:2]).save(folder)  # Files of ranks that are gone go.
+    assert len(list(folder.iterdir())) == 3
+    (folder / "ranks.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(TraceError, match="no schema number"):
+        ss.read_ranks(folder, progress=False)
+    with pytest.raises(OutputError, match="no job of ours"):
+        job.save(folder)
+
+
+def test_every_form_shows_the_verdict(tmp_path):
+    job = Job.of(planted(3, 6, slow=lambda step, at: (2, 310) if at == 1 else None).ranks)
+    for suffix in (".html", ".md"):
+        assert "Rank 2 is late" in job.save(tmp_path / f"job{suffix}").read_text(encoding="utf-8")
+    assert "Rank 2 is late" in job._repr_html_()
+    assert len(job._repr_html_()) < 200_000
+    assert job.save(tmp_path / "waiting.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert len(job.save(tmp_path / "job.csv").read_text(encoding="utf-8").splitlines()) == 1 + 3 * 18
+    assert job.waiting_by_step().shape == (3, 5)
+    assert job.imbalance()[0]["kernel"] == "k1"
+    assert job.imbalance()[0]["rank"] == 2
+
+
+def test_names_of_a_file_are_escaped():
+    job = Job.of(planted(2, 4).ranks)
+    evil = [
+        replace(rank, trace=replace(rank.trace, info=replace(rank.trace.info, device=DeviceInfo("cuda", "<script>")))) for rank in job.ranks
+    ]
+    assert "<script>" not in replace(job, ranks=tuple(evil), warnings=("<script>",))._repr_html_()

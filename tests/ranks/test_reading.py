@@ -1,0 +1,135 @@
+"""Files of ranks: which rank each is of, what is missing, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from tests.formats.kineto_files import call, content, dumps, event, kernel
+
+import streamscope as ss
+from streamscope.cli.main import main
+from streamscope.errors import TraceError
+from streamscope.ranks.file_names import ranks_of_names
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def rank_file(number, *, world=None, shift_ns=0, late_ns=0, steps=4, base_ns=1_763_000_000_000_000_000, seq=True):
+    """Return a Kineto file: in each step of 200 µs a kernel of 100 µs and an all-reduce that ends at 150 µs."""
+    events = []
+    for step in range(steps):
+        at = shift_ns + 200_000 * step
+        begin = at + 100_000 + late_ns
+        said = {"Collective name": "allreduce", "In msg nelems": 1024, "Out msg nelems": 1024, "dtype": "Float", "Group size": 2}
+        said |= {"Process Group Name": "0", "Process Group Ranks": "[0, 1]"} | ({"Seq": step} if seq else {})
+        events += [
+            call("cudaLaunchKernel", at, at + 3000, 2 * step + 1),
+            call("cudaLaunchKernel", at + 4000, at + 6000, 2 * step + 2),
+            kernel("gemm", at + 10_000, begin - 1000, 2 * step + 1),
+            kernel(NCCL, begin, at + 180_000 + number * 100, 2 * step + 2, stream=20, **said),
+        ]
+    beside = {} if world is None else {"distributedInfo": {"rank": number, "world_size": world}}
+    return dumps(content(events, baseTimeNanoseconds=base_ns, **beside))
+
+
+def written(folder, **files):
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        path = folder / name.replace("__", ".")
+        path.write_bytes(gzip.compress(text.encode())) if path.suffix == ".gz" else path.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["rank3.json", "rank_10.json"], [3, 10]),
+        (["a-rank-0.pt.trace.json.gz", "a-rank-1.pt.trace.json.gz"], [0, 1]),
+        (["worker0.parquet", "worker1.parquet"], [0, 1]),
+        (["node1_local_rank0_rank4.json", "node1_local_rank1_rank5.json"], [4, 5]),
+        (["host_4711.rank0.json", "host_4712.rank1.json"], [0, 1]),
+        (["trace_3.json", "trace_2.json"], [3, 2]),
+        (["9.3.pt.trace.json", "9.0.pt.trace.json"], [3, 0]),
+        (["TP0-DP1-PP0.json", "TP1-DP0-PP0.json", "TP0-DP0-PP0.json", "TP1-DP1-PP0.json"], [2, 1, 0, 3]),
+        (["host_4711.json", "host_4712.json"], None),
+        (["a.json", "b.json"], None),
+        (["a1.json", "b1.json"], None),
+    ],
+)
+def test_ranks_by_names_in_the_usual_forms(names, ranks):
+    assert ranks_of_names(names) == ranks
+
+
+def test_a_folder_a_pattern_a_list_and_a_mapping_are_one_job(tmp_path, capsys):
+    folder = written(tmp_path / "run", a__json=rank_file(0, world=2), b__json__gz=rank_file(1, world=2, shift_ns=7_000, late_ns=20_000))
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    one = ss.read_ranks(folder, progress=False)
+    files = [folder / "b.json.gz", folder / "a.json"]
+    for given in (str(folder / "*.json*"), files, {0: files[1], 1: files[0]}, iter(files)):
+        assert ss.read_ranks(given, progress=False).to_dict() == one.to_dict()
+    assert one.to_dict()["collectives"] == {"matched": 4, "unmatched": 0, "by": {"sequence": 4}}
+    assert one.warnings == ()
+    assert one.to_dict()["ranks"][1]["offset_us"] == pytest.approx(7, abs=0.2)  # Ends differ by 100 ns.
+    assert one.to_dict()["ranks"][0]["waiting_us"] == pytest.approx(4 * 20, abs=1)
+    assert main(["ranks", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == one.to_dict()
+    assert main(["ranks", *map(str, files), "--host", "a=0-1", "--save", str(tmp_path / "saved")]) == 0
+    assert "2 ranks" in capsys.readouterr().out
+    assert ss.read_ranks(tmp_path / "saved", progress=False).ranks[1].host == "a"
+    assert main(["ranks", str(folder), "--host", "a"]) == 2
+
+
+def test_what_is_missing_or_without_work_is_named(tmp_path):
+    idle = dumps(content([event("cpu_op", "a", 0, 1000)], distributedInfo={"rank": 3, "world_size": 4}))
+    job = ss.read_ranks(written(tmp_path, a__json=rank_file(0, world=4), b__json=rank_file(2, world=4), c__json=idle), progress=False)
+    assert [rank.number for rank in job.ranks] == [0, 2, 3]
+    assert job.warnings[0].startswith("missing: rank 1;")
+    assert job.warnings[1] == "rank 3 has no work of a GPU (c.json)"
+    assert job.to_dict()["ranks"][2]["busy_us"] == 0
+
+
+def test_a_file_that_is_cut_short_is_refused_or_named(tmp_path):
+    whole = rank_file(1, world=2)
+    folder = written(tmp_path, a__json=rank_file(0, world=2), b__json=whole[: int(0.6 * len(whole))])
+    with pytest.raises(TraceError, match=r"b\.json"):
+        ss.read_ranks(folder, progress=False)
+    job = ss.read_ranks(folder, damaged="skip", progress=False)
+    assert any("rank 1 is not whole (b.json)" in warning for warning in job.warnings)
+    assert any(warning.startswith("rank 1 ends") for warning in job.warnings)
+
+
+DAY_NS = 86_400 * 10**9
+REFUSED = {
+    "no trace": ({"a__txt": "x"}, "no ranks to read"),
+    "twice": ({"a__json": rank_file(1, world=2), "b__json": rank_file(1, world=2)}, r"rank 1 is there 2 times: a\.json, b\.json"),
+    "two sizes": ({"a__json": rank_file(0, world=2), "b__json": rank_file(1, world=4)}, "jobs of 2 and 4 ranks"),
+    "another day": (
+        {"a__json": rank_file(0, world=2), "b__json": rank_file(1, world=2, base_ns=1_763_000_000_000_000_000 + DAY_NS)},
+        r"'b\.json' was recorded 24\.0 hours after 'a\.json'",
+    ),
+    "one recording": ({"rank0__json": rank_file(0), "rank1__json": rank_file(0)}, "ranks 0 and 1 are one recording under two names"),
+    "too large a rank": ({"a__json": rank_file(0, world=2), "b__json": rank_file(5, world=2)}, "is rank 5, and the job has 2 ranks"),
+    "no rank": ({"one__json": rank_file(0), "two__json": rank_file(1)}, "which rank is which cannot be told: one.json, two.json"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_mixture_is_refused_by_name(tmp_path, case):
+    files, message = REFUSED[case]
+    with pytest.raises(TraceError, match=message):
+        ss.read_ranks(written(tmp_path, **files), progress=False)
+
+
+@pytest.mark.parametrize("given", [3, None, [], {}, {-1: "a"}, "no/such/*.json", "no-such.json"])
+def test_what_is_no_path_is_told(given):
+    with pytest.raises(TraceError):
+        ss.read_ranks(given, progress=False)
+
+
+@pytest.mark.parametrize("name", ["merged_like_sglang", "merged_ranks", "two_gpus"])
+def test_each_gpu_of_a_merged_file_is_a_rank(repository, name):
+    job = ss.read_ranks(repository / "tests" / "data" / "cases" / f"{name}.json", progress=False)
+    assert [rank.number for rank in job.ranks] == [0, 1]
+    assert all(len(rank.work) >= 5 for rank in job.ranks)

@@ -1,0 +1,1 @@
+"""Many traces of one job: its ranks, on one clock."""

@@ -1,0 +1,144 @@
+"""The critical path through all ranks: where a collective waited, it goes to the rank that began last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamscope.analysis.critical_path import BOUND_WORDS, Bound, Predecessors, followed, predecessors, stretches
+from streamscope.arrays import IntArray
+from streamscope.ranks.clocks import Clocks
+from streamscope.ranks.matching import Matched
+from streamscope.ranks.rank import Rank
+from streamscope.ranks.waiting import Waits
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
+
+_RIGHT_BEHIND_NS = 20_000
+"""Work that begins so soon after other work waited for it, where it was launched earlier by more."""
+
+
+@dataclass(frozen=True)
+class JobPath:
+    """Stretches that follow each other, as equally long columns, on the job's clock.
+
+    Attributes
+    ----------
+    start_ns, end_ns : int64 arrays
+        ``end_ns[i] == start_ns[i + 1]``; none is empty.
+    bound : int64 array
+        `Bound` of each.
+    rank, span : int64 arrays
+        Index into the ranks of the job, and row in the trace of that rank.
+    """
+
+    start_ns: IntArray
+    end_ns: IntArray
+    bound: IntArray
+    rank: IntArray
+    span: IntArray
+
+    @property
+    def length_ns(self) -> int:
+        """From the start of its first stretch to the end of its last, in ns."""
+        return int((self.end_ns - self.start_ns).sum())
+
+    def within(self, begin_ns: float, end_ns: float) -> JobPath:
+        """Return the part of the path between two moments."""
+        begin, end = round(begin_ns), round(end_ns)
+        start_ns, stop_ns = np.clip(self.start_ns, begin, end), np.clip(self.end_ns, begin, end)
+        kept = stop_ns > start_ns
+        return JobPath(start_ns[kept], stop_ns[kept], self.bound[kept], self.rank[kept], self.span[kept])
+
+    def rows(self, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
+        """Return the path by rank, kind and name, the longest first, as JSON values; all together are its length."""
+        spent: dict[tuple[int, str, str], int] = {}
+        columns = (self.rank.tolist(), self.bound.tolist(), self.span.tolist(), (self.end_ns - self.start_ns).tolist())
+        for rank, bound, span, time_ns in zip(*columns, strict=True):
+            spans = ranks[rank].trace.spans
+            key = ranks[rank].number, BOUND_WORDS[Bound(bound)], spans.names[spans.name[span]]
+            spent[key] = spent.get(key, 0) + time_ns
+        whole_ns = max(1, self.length_ns)
+        return [
+            {"rank": rank, "kind": kind, "where": where, "us": time_ns / 1e3, "share": time_ns / whole_ns}
+            for (rank, kind, where), time_ns in sorted(spent.items(), key=lambda item: (-item[1], item[0]))
+        ]
+
+
+def path_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Waits, base_ns: int) -> JobPath:
+    """Return the path that bounds the job, from the last end of the first group of ranks back to where nothing explains a start.
+
+    Formula: within a rank as `critical_path` has it. From a part of a collective that waited for other ranks, it goes to the part that
+    began last, on its rank. Where a trace does not tell event waits, work that begins within 20 µs after other work of its GPU waited for
+    that.
+    """
+    kinds, ends, kept_rows, owners = list[IntArray](), list[IntArray](), list[IntArray](), list[IntArray]()
+    columns: list[list[IntArray]] = [[], [], [], []]
+    row_of_span, base = list[IntArray](), 0
+    for at, rank in enumerate(ranks):
+        spans, kept, before = predecessors(rank.trace)
+        if not rank.trace.origins.complete:
+            _infer_waits(spans, before)
+
+        def on_job(times_ns: IntArray, at: int = at, rank: Rank = rank) -> IntArray:
+            return np.rint(clocks.job_ns(at, times_ns + float(rank.zero_ns - base_ns))).astype(np.int64)
+
+        kinds.append(spans.kind)
+        ends.append(on_job(spans.end_ns))
+        kept_rows.append(kept)
+        owners.append(np.full(len(kept), at))
+        row = np.where(before.row >= 0, before.row + base, -1)
+        for column, values in zip(columns, (row, on_job(before.leave_ns), on_job(before.arrive_ns), before.bound), strict=True):
+            column.append(values)
+        place = np.full(len(rank.trace.spans), -1)
+        place[kept[::-1]] = np.arange(len(kept))[::-1] + base
+        row_of_span.append(place)
+        base += len(kept)
+    kind, end_ns, span, owner = (np.concatenate(each) for each in (kinds, ends, kept_rows, owners))
+    joined = Predecessors(*(np.concatenate(each) for each in columns))
+    _follow_collectives(joined, end_ns, row_of_span, matched, waits)
+    work = np.flatnonzero((kind != SpanKind.GRAPH) & (clocks.group[owner] == clocks.group[0])) if len(owner) else np.zeros(0, np.int64)
+    if not len(work):
+        none = np.zeros(0, np.int64)
+        return JobPath(none, none, none, none, none)
+    last = int(work[end_ns[work].argmax()])
+    path = stretches(kind, end_ns, joined, followed(joined.row, last), complete=False)
+    return JobPath(path.start_ns, path.end_ns, path.bound, owner[path.span], span[path.span])
+
+
+def _infer_waits(spans: SpanTable, before: Predecessors) -> None:
+    """Lead the path from work that begins right behind other work of the same GPU to that, where nothing else explains the time.
+
+    Streams wait for each other by events, which PyTorch's profiler does not tell: a collective begins when its gradients are there.
+    """
+    device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
+    if not len(device):
+        return
+    by_end = device[np.argsort(spans.end_ns[device], kind="stable")]
+    start_ns = spans.start_ns[device]
+    at = np.searchsorted(spans.end_ns[by_end], start_ns, side="right") - 1
+    other = by_end[at]
+    end_ns = spans.end_ns[other]
+    right_behind = (at >= 0) & (other != device) & (start_ns - end_ns <= _RIGHT_BEHIND_NS)
+    unexplained = (before.row[device] < 0) | (end_ns - before.arrive_ns[device] > _RIGHT_BEHIND_NS)
+    chosen = right_behind & unexplained
+    rows = device[chosen]
+    before.row[rows], before.arrive_ns[rows], before.bound[rows] = other[chosen], end_ns[chosen], int(Bound.GAP)
+
+
+def _follow_collectives(joined: Predecessors, end_ns: IntArray, row_of_span: Sequence[IntArray], matched: Matched, waits: Waits) -> None:
+    """Lead the path from parts that waited to the part that began last."""
+    parts = matched.parts
+    held = np.flatnonzero(waits.known & (waits.waiting_ns > 0))
+    by = waits.last[held]
+    rows, others = (
+        np.array(
+            [row_of_span[rank][span] for rank, span in zip(parts.rank[each].tolist(), parts.span[each].tolist(), strict=True)], np.int64
+        )
+        for each in (held, by)
+    )
+    began_ns = np.minimum(np.rint(waits.start_ns[by]).astype(np.int64), end_ns[rows])
+    joined.row[rows], joined.bound[rows] = others, int(Bound.GAP)
+    joined.leave_ns[rows] = joined.arrive_ns[rows] = began_ns

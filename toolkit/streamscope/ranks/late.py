@@ -1,0 +1,338 @@
+"""Who made collectives late, and why: the rank, and its kernel, call or idle time that the other ranks do not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamscope.analysis.intervals import Intervals, union
+from streamscope.analysis.work import Work, work_of
+from streamscope.arrays import BoolArray, FloatArray, IntArray
+from streamscope.ranks.clocks import Clocks
+from streamscope.ranks.matching import Matched
+from streamscope.ranks.rank import Rank
+from streamscope.ranks.steps import JobSteps
+from streamscope.ranks.waiting import Coverage, Waits
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanKind
+from streamscope.words import counted, percent, time_text
+
+_LEAST_NS = 5_000
+"""A rank that begins later by less is not late."""
+_TIMES_JITTER = 6.0
+"""A rank is late where it begins so many times later than it usually scatters."""
+_TIMES_NOISE = 4.0
+"""And so many times later than the clocks' estimates scatter."""
+_WORTH_SAYING = 0.005
+"""Late ranks are told where they cost this share of the time altogether,"""
+_ONE_WORTH_SAYING = 0.1
+"""or one of them once costs this share of a step."""
+_PART = 0.1
+"""Of ranks, those that cost this part of what all late ranks cost are told."""
+_MOST_RANKS = 16
+_MOST_COMPARED = 64
+"""Ranks that a late one is compared with."""
+_EXPLAINS = 0.4
+"""A name is the cause where it explains this part of a rank's lateness."""
+_MOST_OF_IT = 0.6
+"""A GPU is slow where no kernel explains this part of it alone."""
+_OFTEN = 0.6
+
+
+@dataclass(frozen=True)
+class Late:
+    """A rank for which others wait.
+
+    Attributes
+    ----------
+    rank : int
+    times, of : int
+        In how many collectives it was late, of how many that it took part in.
+    median_us : float
+        How much later it began those than the median of the other ranks.
+    share_of_step : float, optional
+        Part of all steps in which the others wait for it and compute nothing; None where no steps are known.
+    cause : str
+        ``"kernel"``: one that takes longer; ``"more work"``: kernels that the others do not have, or not as often; ``"slow GPU"``: all
+        kernels take longer; ``"copy"``; ``"host call"``: a call or range of the host during which its GPU idles; ``"host late"``: its GPU
+        idles, and no call explains it; ``"link"``: its transfers take longer; ``"unknown"``.
+    where : str
+        Name of the kernel, call or communicator; of the kernel behind the idle time, where the host was late. Empty where there is none.
+    pattern : str
+        ``"persistent"``, ``"moving"`` where other ranks are late as often, or ``"once"``.
+    cost_us : float
+        What the others waited for it in all, in their median, and computed nothing.
+    """
+
+    rank: int
+    times: int
+    of: int
+    median_us: float
+    share_of_step: float | None
+    cause: str
+    where: str
+    pattern: str
+    cost_us: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "rank": self.rank,
+            "times": self.times,
+            "of": self.of,
+            "median_us": self.median_us,
+            "share_of_step": self.share_of_step,
+            "cause": self.cause,
+            "where": self.where,
+        }
+
+    @property
+    def words(self) -> str:
+        """The finding as a sentence."""
+        of = counted(self.of, "collective")
+        often = f"in {self.times:,} of {of}" if self.times > 1 else f"once, in one of {of}"
+        share = "" if self.share_of_step is None else f", which costs {percent(self.share_of_step)} of the steps"
+        reason = _REASONS[self.cause].format(where=self.where)
+        return f"Rank {self.rank} is late {often}, by {time_text(self.median_us * 1000)}{share}. {reason}"
+
+
+_REASONS = {
+    "kernel": "The cause is the kernel {where}, which takes longer there.",
+    "more work": "The cause is more work than on the other ranks: {where}.",
+    "slow GPU": "The cause is its GPU: all kernels take longer there.",
+    "copy": "The cause is the copy {where}, which takes longer there.",
+    "host call": "Its GPU idles, and the cause is {where} on the host.",
+    "host late": "Its GPU idles: the host launches {where} late.",
+    "link": "The cause is the link: transfers of {where} take longer there.",
+    "unknown": "What makes it late is not in the traces.",
+}
+
+
+def late_ranks(
+    ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps, length_ns: float
+) -> tuple[Late, ...]:
+    """Name the ranks that make collectives late, worst first.
+
+    A rank is late in a collective that it begins last, and later than the median of the others by six times its usual scatter, four times
+    the noise of the clocks, and 5 µs. The cost is how long the others wait exposed, in their median. Late ranks are named where that is
+    0.5 % of the time altogether, or once 10 % of a step.
+    """
+    events = _events(matched, clocks, waits)
+    if not len(events):
+        return ()
+    rank = matched.parts.rank[events]
+    cost_ns = _costs_ns(matched, waits)[matched.operation[events]]
+    whole_ns = float(steps.length_ns.sum()) or length_ns
+    step_ns = float(np.median(steps.length_ns)) if len(steps) else length_ns
+    if cost_ns.sum() < _WORTH_SAYING * whole_ns and cost_ns.max() < _ONE_WORTH_SAYING * step_ns:
+        return ()
+    of_rank = np.bincount(rank, weights=cost_ns, minlength=len(ranks))
+    found = []
+    for at in np.argsort(-of_rank, kind="stable")[:_MOST_RANKS].tolist():
+        own = events[rank == at]
+        if of_rank[at] < _PART * cost_ns.sum() or not len(own):
+            continue
+        cause, where = _cause(ranks, matched, waits, at, own)
+        if cause == "waiting":
+            continue  # Another rank is late before, and is named.
+        pattern = "once" if len(own) == 1 else "persistent" if len(own) >= _OFTEN * len(events) else "moving"
+        known = int((waits.known & (matched.parts.rank == at)).sum())
+        share = float(of_rank[at] / steps.length_ns.sum()) if len(steps) else None
+        median_us = float(np.median(waits.late_ns[own])) / 1e3
+        found.append(Late(ranks[at].number, len(own), known, median_us, share, cause, where, pattern, float(of_rank[at]) / 1e3))
+    return tuple(found)
+
+
+def _events(matched: Matched, clocks: Clocks, waits: Waits) -> IntArray:
+    """Return the parts that began last, and late."""
+    parts = matched.parts
+    known = np.flatnonzero(waits.known)
+    last = np.unique(waits.last[known])
+    if not len(last):
+        return last
+    noise_ns = np.where(np.isfinite(clocks.noise_ns), clocks.noise_ns, clocks.error_ns)
+    noise_ns = np.maximum(noise_ns, float(np.median(noise_ns)))[parts.rank[last]]
+    limit_ns = np.maximum(_LEAST_NS, np.maximum(_TIMES_JITTER * _jitter_ns(matched, waits, known), _TIMES_NOISE * noise_ns))
+    found: IntArray = last[waits.late_ns[last] > limit_ns]
+    return found
+
+
+def _jitter_ns(matched: Matched, waits: Waits, known: IntArray) -> float:
+    """Return how the lateness of a rank scatters from one collective to the next of one kind: the median over ranks and kinds."""
+    parts = matched.parts
+    columns = (parts.nbytes[known], parts.kind[known], parts.communicator[known], parts.rank[known])
+    order = np.lexsort(columns)
+    changes = np.zeros(len(order) - 1, bool)
+    for column in columns:
+        changes |= np.diff(column[order]) != 0
+    groups = np.split(waits.late_ns[known[order]], np.flatnonzero(changes) + 1)
+    scatter = [1.4826 * float(np.median(np.abs(each - np.median(each)))) for each in groups if len(each) > 2]
+    return float(np.median(scatter)) if scatter else 0.0
+
+
+def _costs_ns(matched: Matched, waits: Waits) -> FloatArray:
+    """Return for each operation the median of the exposed waiting of all ranks but the last one."""
+    rows = np.flatnonzero(waits.known & (waits.last != np.arange(len(waits.last))))
+    order = rows[np.lexsort((waits.exposed_ns[rows], matched.operation[rows]))]
+    found = np.zeros(len(matched))
+    if len(order):
+        begins = np.flatnonzero(np.diff(matched.operation[order], prepend=-1))
+        size = np.diff(np.append(begins, len(order)))
+        exposed_ns = waits.exposed_ns[order]
+        found[matched.operation[order[begins]]] = (exposed_ns[begins + (size - 1) // 2] + exposed_ns[begins + size // 2]) / 2
+    return found
+
+
+def _cause(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int, events: IntArray) -> tuple[str, str]:
+    """Compare what a late rank did before the collectives that it made late with what the other ranks did before them."""
+    operations = matched.operation[events]
+    parts = matched.parts
+    there = np.unique(parts.rank[np.isin(matched.operation, operations)])
+    others = [at for at in there.tolist() if at != late][:_MOST_COMPARED]
+    own = _Stretches.of(ranks[late], matched, waits, late, operations)
+    theirs = [_Stretches.of(ranks[at], matched, waits, at, operations) for at in others]
+    if own is None or not (theirs := [each for each in theirs if each is not None]):
+        return "unknown", ""
+    work = own.excess("work", theirs)
+    idle_ns, waiting_ns, transfer_ns = (
+        float(getattr(own, name) - np.median([getattr(each, name) for each in theirs])) for name in ("idle_ns", "waiting_ns", "transfer_ns")
+    )
+    work_ns = sum(work.values())
+    late_ns = float(waits.late_ns[events].mean())
+    amounts = {"work": work_ns, "idle": idle_ns, "waiting": waiting_ns, "link": transfer_ns}
+    most = max(amounts, key=lambda name: amounts[name])
+    if amounts[most] < _EXPLAINS * late_ns:
+        return "unknown", ""
+    if most == "waiting":
+        return "waiting", ""
+    if most == "link":
+        return "link", own.slowest(theirs)
+    if most == "idle":
+        calls = own.excess("calls", theirs)
+        name = max(calls, key=lambda one: calls[one], default="")
+        return ("host call", name) if name and calls[name] >= _EXPLAINS * idle_ns else ("host late", own.behind_gap)
+    name = max(work, key=lambda one: work[one])
+    counts = np.median([each.counts.get(name, 0.0) for each in theirs])
+    if own.counts[name] > counts + 0.5:
+        return "more work", name
+    if work[name] < _MOST_OF_IT * work_ns and _slower_everywhere(own, theirs):
+        return "slow GPU", ""
+    return ("copy" if name in own.copies else "kernel"), name
+
+
+def _slower_everywhere(own: _Stretches, others: Sequence[_Stretches]) -> bool:
+    """Tell whether most names take longer, by half as much at least as all of them together."""
+    usual = {name: float(np.median([each.work.get(name, 0.0) for each in others])) for name in own.work}
+    ratios = [own.work[name] / time_ns for name, time_ns in usual.items() if time_ns > 0]
+    whole = sum(own.work.values()) / max(1.0, sum(usual.values()))
+    return len(ratios) > 2 and float(np.median(ratios)) >= 1 + 0.5 * (whole - 1)
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """What a rank did before some collectives, since the one before of the same communicator: the mean of each, in ns."""
+
+    work: dict[str, float]
+    counts: dict[str, float]
+    calls: dict[str, float]
+    copies: frozenset[str]
+    idle_ns: float
+    waiting_ns: float
+    transfer_ns: float
+    transfers: dict[str, float]
+    behind_gap: str
+
+    def excess(self, what: str, others: Sequence[_Stretches]) -> dict[str, float]:
+        """Return by name how much more time it took than on the other ranks, in their median."""
+        own: dict[str, float] = getattr(self, what)
+        names = own if what == "calls" else {name for each in (self, *others) for name in getattr(each, what)}
+        return {name: own.get(name, 0.0) - float(np.median([getattr(each, what).get(name, 0.0) for each in others])) for name in names}
+
+    def slowest(self, others: Sequence[_Stretches]) -> str:
+        """Return the communicator whose transfers take most time, beyond the median of the others."""
+        found = self.excess("transfers", others)
+        return max(found, key=lambda name: found[name], default="")
+
+    @classmethod
+    def of(cls, rank: Rank, matched: Matched, waits: Waits, at: int, operations: IntArray) -> _Stretches | None:
+        parts, spans = matched.parts, rank.trace.spans
+        begins, ends = _windows(rank, matched, at, operations)
+        if not len(begins):
+            return None
+        windows = Coverage(union(begins, ends))
+        kind = work_of(rank.trace)
+        working = spans.is_kind(DEVICE_KINDS)
+        rows = np.flatnonzero(working & (kind != Work.COMMUNICATION))
+        work, counts = _by_name(rank, rows, windows.within(spans.start_ns[rows], spans.end_ns[rows]), len(begins))
+        idle = _without(union(begins, ends), union(spans.start_ns[working], spans.end_ns[working]))
+        calls = np.flatnonzero(spans.is_kind(HOST_KINDS))
+        during, _ = _by_name(rank, calls, Coverage(idle).within(spans.start_ns[calls], spans.end_ns[calls]), len(begins))
+        own = np.flatnonzero(waits.known & (parts.rank == at))
+        inside = own[windows.within(spans.start_ns[parts.span[own]], spans.start_ns[parts.span[own]] + 1) > 0]
+        transfers: dict[str, float] = {}
+        for row in inside.tolist():
+            name = parts.texts[parts.communicator[row]] or parts.texts[parts.kind[row]]
+            transfers[name] = transfers.get(name, 0.0) + float(waits.transfer_ns[row]) / len(begins)
+        names = {spans.names[code] for code in np.unique(spans.name[rows[kind[rows] == Work.MEMORY]]).tolist()}
+        return cls(
+            work, counts, _innermost(rank, calls, during), frozenset(names), idle.length_ns / len(begins),
+            float(waits.waiting_ns[inside].sum()) / len(begins), float(waits.transfer_ns[inside].sum()) / len(begins), transfers,
+            _behind_gap(rank, idle, rows),
+        )  # fmt: skip
+
+
+def _windows(rank: Rank, matched: Matched, at: int, operations: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the stretches of a rank's trace before operations: each since the begin of the one before of the same communicator."""
+    parts, spans = matched.parts, rank.trace.spans
+    own = np.flatnonzero((parts.rank == at) & (matched.operation >= 0))
+    own = own[np.lexsort((parts.span[own], parts.communicator[own]))]
+    start_ns = spans.start_ns[parts.span[own]]
+    wanted: BoolArray = np.isin(matched.operation[own], operations)
+    wanted &= np.concatenate([[False], np.diff(parts.communicator[own]) == 0])
+    place = np.flatnonzero(wanted)
+    return start_ns[place - 1], start_ns[place]
+
+
+def _without(these: Intervals, others: Intervals) -> Intervals:
+    """Return what intervals have beyond others."""
+    edges_ns = np.unique(np.concatenate([these.start_ns, these.end_ns, others.start_ns, others.end_ns]))
+    if len(edges_ns) < 2:
+        return Intervals(edges_ns[:0], edges_ns[:0])
+    begin_ns, end_ns = edges_ns[:-1], edges_ns[1:]
+    kept = (Coverage(these).within(begin_ns, end_ns) > 0) & (Coverage(others).within(begin_ns, end_ns) == 0)
+    return union(begin_ns[kept], end_ns[kept])
+
+
+def _by_name(rank: Rank, rows: IntArray, inside_ns: Any, count: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the time and the number of spans of each name, by stretch."""
+    spans = rank.trace.spans
+    there = inside_ns > 0
+    code = spans.name[rows[there]]
+    time_ns = np.bincount(code, weights=inside_ns[there], minlength=1)
+    number = np.bincount(code, minlength=1)
+    used = np.flatnonzero(number).tolist()
+    return {spans.names[one]: float(time_ns[one]) / count for one in used}, {spans.names[one]: float(number[one]) / count for one in used}
+
+
+def _innermost(rank: Rank, calls: IntArray, during: dict[str, float]) -> dict[str, float]:
+    """Return times of calls without those of ranges, where a call explains as much: a range is around it."""
+    spans = rank.trace.spans
+    ranges = {spans.names[code] for code in np.unique(spans.name[calls[spans.kind[calls] == SpanKind.RANGE]]).tolist()}
+    own = {name: time_ns for name, time_ns in during.items() if name not in ranges}
+    most = max(own.values(), default=0.0)
+    around = {name: time_ns for name, time_ns in during.items() if name in ranges}
+    return own if most >= _EXPLAINS * max(around.values(), default=0.0) else around
+
+
+def _behind_gap(rank: Rank, idle: Intervals, rows: IntArray) -> str:
+    """Return the name of the work that follows the longest idle times."""
+    spans = rank.trace.spans
+    if not len(idle.end_ns) or not len(rows):
+        return ""
+    at = np.searchsorted(spans.start_ns[rows], idle.end_ns)
+    there = at < len(rows)
+    code = spans.name[rows[at[there]]]
+    time_ns = np.bincount(code, weights=(idle.end_ns - idle.start_ns)[there], minlength=1)
+    return spans.names[int(time_ns.argmax())] if len(code) else ""

@@ -1,0 +1,308 @@
+"""Reads the traces of all ranks of a job, one file at a time: ``ss.read_ranks``."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from streamscope.analysis.gpus import busiest_gpu
+from streamscope.arguments import given_path, shown
+from streamscope.errors import TraceError
+from streamscope.formats.read import is_trace, read
+from streamscope.progress import Progress, showing, silent
+from streamscope.ranks.file_names import ranks_of_names
+from streamscope.ranks.job import FILE_NAME, Job, saved_files
+from streamscope.ranks.rank import Rank, needed, without_work
+from streamscope.trace.activities import NoWorkError
+from streamscope.trace.foreign import MIXED
+from streamscope.trace.info import DeviceInfo, TraceInfo
+from streamscope.trace.trace import Trace
+from streamscope.words import counted, listed
+
+_MOST_FILES = 20_000
+"""Files of a folder that are looked at."""
+_MOST_NAMED = 8
+_APART_S = 3600.0
+"""Recordings of one run began within so many seconds."""
+_HOW_TO_NUMBER = 'name them rank0, rank1 and so on, or say which is which: ss.read_ranks({0: "a.json", 1: "b.json"})'
+_ONE_RUN = "give the files of one run: a folder, a pattern such as 'run-1/*.json', or a list"
+
+Paths = str | Path | Iterable[str | Path] | Mapping[int, str | Path]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A file of a job as it was read: its trace, and the rank that it or its reader names."""
+
+    path: Path
+    trace: Trace
+    rank: int | None
+    note: str = ""
+
+
+def read_ranks(
+    paths: Paths,
+    *,
+    hosts: Mapping[int, str] | None = None,
+    damaged: Literal["refuse", "skip"] = "refuse",
+    progress: bool | Progress = True,
+) -> Job:
+    """Read the traces of all ranks of a job, and put them on one clock.
+
+    Files may have any format of `ss.read`. The rank of each is in its metadata, else in its name: ``rank3``, ``worker_3``,
+    ``trace_3.json``. A file of several GPUs has a rank for each, and so has a file into which several ranks were merged.
+
+    Parameters
+    ----------
+    paths : str, Path, iterable or mapping
+        A folder, a pattern such as ``"traces/*.json.gz"``, a file, several files, or a mapping of ranks to files. A folder of `Job.save`
+        gives the job back.
+    hosts : mapping of int to str, optional
+        Host of each rank, where files do not name it, as Kineto's do not. Ranks of one host share a clock, within 20 µs.
+    damaged : {"refuse", "skip"}
+        As in `ss.read`: ``"skip"`` reads the whole events of damaged Kineto files, and a warning says so.
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``, with a step for each file.
+
+    Returns
+    -------
+    Job
+        Ranks that are missing or were cut short are named in its ``warnings``.
+
+    Raises
+    ------
+    TraceError
+        No trace is found, or one cannot be read; a rank is there twice; files are of several runs; or which rank a file is of cannot be
+        told. A collective that ends on one rank before another one has begun it is an error, too: clocks or files do not fit.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
+    >>> trace = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)["dual"].trace
+    >>> files = [trace.of_gpu(gpu).to_parquet(f"rank{gpu}.parquet") for gpu in trace.gpus]
+    >>> job = ss.read_ranks(files, progress=False)
+    >>> [rank.number for rank in job.ranks], job.warnings
+    ([0, 1], ())
+    """
+    given = _Given.of(paths)
+    found = list[_Found]()
+    with showing("reading ranks", progress=progress) as step:
+        for at, path in enumerate(given.files):
+            step(f"reading {path.name}", at, len(given.files))
+            found += _read(path, given.rank_of(path), damaged)
+        step("matching collectives", len(given.files), len(given.files))
+        numbered = _numbered(found)
+        _check_one_run(numbered)
+        ranks = [Rank(number, one.path.name, one.trace, _host(one.trace, number, hosts)) for number, one in sorted(numbered.items())]
+        return Job.of(ranks, [*given.warnings, *_warnings(numbered)])
+
+
+def _host(trace: Trace, number: int, hosts: Mapping[int, str] | None) -> str | None:
+    return (hosts or {}).get(number) or trace.info.host or None
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Files to read, in order, with the ranks that the caller gave them."""
+
+    files: Sequence[Path]
+    ranks: Mapping[Path, int]
+    warnings: Sequence[str] = ()
+
+    def rank_of(self, path: Path) -> int | None:
+        return self.ranks.get(path)
+
+    @classmethod
+    def of(cls, paths: Any) -> _Given:
+        """Find the files that a caller means.
+
+        Raises
+        ------
+        TraceError
+            There are none, or the argument is no path.
+        """
+        if isinstance(paths, Mapping):
+            wrong = next((rank for rank in paths if type(rank) is not int or rank < 0), None)
+            if wrong is not None:
+                raise TraceError(f"{shown(wrong)} is no rank", hint="ranks are whole numbers from 0 on")
+            ranks = {given_path(path, error=TraceError): rank for rank, path in paths.items()}
+            return cls(_some(list(ranks), "an empty mapping"), ranks)
+        if isinstance(paths, str | Path):
+            path = given_path(paths, error=TraceError)
+            saved = path if path.name == FILE_NAME else path / FILE_NAME
+            if saved.is_file():
+                return cls.of(saved_files(saved))
+            if path.is_dir():
+                return cls._of_folder(path)
+            if path.exists() or not glob.has_magic(str(path)):
+                return cls([path], {})
+            files = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 — it may be absolute.
+            return cls(_some([each for each in files if not each.is_dir()], f"no file is called {str(path)!r}"), {})
+        if not isinstance(paths, Iterable):
+            raise TraceError(f"paths={shown(paths)} is neither a path nor several", hint="give a folder, a pattern or a list of files")
+        return cls(_some([given_path(path, error=TraceError) for path in paths], "an empty list of files"), {})
+
+    @classmethod
+    def _of_folder(cls, folder: Path) -> _Given:
+        """Return the traces of a folder; of its folders, where it has none itself."""
+        inside = sorted(each for each in folder.iterdir() if each.is_file())[:_MOST_FILES]
+        files = [each for each in inside if is_trace(each)]
+        if not files:
+            deeper = sorted(Path(place, name) for place, _, names in os.walk(folder) if Path(place) != folder for name in names)
+            files = [each for each in deeper[:_MOST_FILES] if is_trace(each)]
+            inside = []
+        left_out = [each.name for each in inside if each not in files and each.suffix in _LIKE_TRACES]
+        said = [f"left out, since no format knows {_them(left_out)}: {_names(left_out)}"] if left_out else []
+        return cls(_some(files, f"no trace is in the folder {str(folder)!r}"), {}, said)
+
+
+_LIKE_TRACES = frozenset({".json", ".gz", ".parquet", ".sqlite", ".db", ".pb"})
+
+
+def _them(names: Sequence[str]) -> str:
+    return "it" if len(names) == 1 else "them"
+
+
+def _some(files: list[Path], why: str) -> list[Path]:
+    if not files:
+        raise TraceError(f"there are no ranks to read: {why}", hint="give a folder, a pattern or a list of files")
+    return files
+
+
+def _read(path: Path, rank: int | None, damaged: Literal["refuse", "skip"]) -> list[_Found]:
+    """Read the rank of a file, or its ranks: one for each GPU."""
+    try:
+        trace = read(path, damaged=damaged, progress=silent)
+    except TraceError as error:
+        cause = error.__cause__
+        if not isinstance(cause, NoWorkError):
+            raise
+        job: dict[str, Any] = cause.job
+        info = TraceInfo("none", path.name, DeviceInfo("cuda", "no GPU"), "none", notes=(cause.message,), created="", **job)
+        return [_Found(path, without_work(info), info.rank if rank is None else rank)]
+    if any(MIXED in note for note in trace.info.notes):
+        raise TraceError(
+            f"{str(path)!r} holds several ranks that cannot be told apart: work of several processes is on one GPU",
+            hint="give the files of the ranks as they were before they were merged",
+        )
+    trace = needed(trace)
+    rank = trace.info.rank if rank is None else rank
+    if len(trace.gpus) < 2:
+        return [_Found(path, trace, rank)]
+    if rank is not None:
+        gpu = busiest_gpu(trace)
+        return [_Found(path, trace.of_gpu(gpu), rank, f"only GPU {gpu}, the busiest of {len(trace.gpus)}")]
+    return [_Found(path, trace.of_gpu(gpu), None) for gpu in trace.gpus]
+
+
+def _numbered(found: Sequence[_Found]) -> dict[int, _Found]:
+    """Return the file of each rank: by its metadata, else by the names of files, else by the order of the GPUs of one file."""
+    unknown = [one for one in found if one.rank is None]
+    names = [str(one.path) for one in unknown]
+    several = max(Counter(names).values(), default=0) > 1
+    if not unknown:
+        numbers: list[int] | None = []
+    elif several:
+        numbers = list(range(len(unknown))) if len(unknown) == len(found) else None
+    else:
+        numbers = ranks_of_names(names)
+        numbers = [0] if numbers is None and len(found) == 1 else numbers
+    if numbers is None:
+        raise TraceError(f"which rank is which cannot be told: {_names([one.path.name for one in unknown])}", hint=_HOW_TO_NUMBER)
+    given = dict(zip(map(id, unknown), numbers, strict=True))
+    ranks: dict[int, list[_Found]] = {}
+    for one in found:
+        ranks.setdefault(given[id(one)] if one.rank is None else one.rank, []).append(one)
+    twice = {rank: files for rank, files in ranks.items() if len(files) > 1}
+    if twice:
+        rank, files = min(twice.items())
+        more = f", and {counted(len(twice) - 1, 'more rank')} also" if len(twice) > 1 else ""
+        raise TraceError(f"rank {rank} is there {len(files)} times: {_names([one.path.name for one in files])}{more}", hint=_ONE_RUN)
+    return {rank: files[0] for rank, files in ranks.items()}
+
+
+def _check_one_run(numbered: Mapping[int, _Found]) -> None:
+    """Refuse files of several runs: of jobs of several sizes, recorded at other times, simulated and measured, or one recording twice."""
+    sizes = {one.trace.info.world_size for one in numbered.values()} - {None}
+    if len(sizes) > 1:
+        told = [
+            _names([one.path.name for one in numbered.values() if one.trace.info.world_size == size], 2) for size in sorted(sizes, key=str)
+        ]
+        raise TraceError(
+            f"the files are of several runs: of jobs of {listed([str(size) for size in sorted(sizes, key=str)])} ranks ({'; '.join(told)})",
+            hint=_ONE_RUN,
+        )
+    size = next(iter(sizes), None)
+    if size is not None and max(numbered) >= size:
+        raise TraceError(
+            f"{numbered[max(numbered)].path.name!r} is rank {max(numbered)}, and the job has {counted(size, 'rank')}", hint=_ONE_RUN
+        )
+    working = {rank: one for rank, one in numbered.items() if len(one.trace.spans)}
+    kinds = {one.trace.info.device.simulated for one in working.values()}
+    if len(kinds) > 1:
+        raise TraceError("some of the ranks are simulated and some are measured", hint=_ONE_RUN)
+    begun = sorted((at, rank) for rank, one in working.items() if (at := _created_s(one.trace.info)) is not None)
+    for (before_s, before), (after_s, after) in pairwise(begun):
+        if after_s - before_s > _APART_S + _length_s(numbered[before].trace):
+            names = [numbered[rank].path.name for rank in (before, after)]
+            hours = f"{(after_s - before_s) / 3600:,.1f} hours"
+            raise TraceError(f"the files are of several runs: {names[1]!r} was recorded {hours} after {names[0]!r}", hint=_ONE_RUN)
+    _check_different(working)
+
+
+def _created_s(info: TraceInfo) -> float | None:
+    try:
+        return datetime.fromisoformat(info.created).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _length_s(trace: Trace) -> float:
+    return float(trace.spans.end_ns.max(initial=0)) / 1e9
+
+
+def _check_different(numbered: Mapping[int, _Found]) -> None:
+    """Refuse one recording under two names: no two ranks run alike to the nanosecond. Those of a model may."""
+    known: dict[bytes, int] = {}
+    for rank, one in numbered.items():
+        spans = one.trace.spans
+        if one.trace.info.device.simulated or len(spans) < 2:
+            continue
+        digest = hashlib.blake2b(spans.start_ns.tobytes() + spans.end_ns.tobytes()).digest()
+        first = known.setdefault(digest, rank)
+        if first != rank:
+            both = _names([numbered[first].path.name, one.path.name])
+            raise TraceError(f"ranks {first} and {rank} are one recording under two names: {both}", hint=_ONE_RUN)
+
+
+def _warnings(numbered: Mapping[int, _Found]) -> list[str]:
+    """Name ranks that are missing, without work, or damaged."""
+    size = next((one.trace.info.world_size for one in numbered.values() if one.trace.info.world_size is not None), None)
+    missing = sorted(set(range(size if size is not None else max(numbered) + 1)) - set(numbered))
+    said = []
+    if missing:
+        them = "ranks" if len(missing) > 1 else "rank"
+        said.append(f"missing: {them} {_names([str(rank) for rank in missing])}; time in which others wait for it counts as transfer")
+    for rank, one in sorted(numbered.items()):
+        if not len(one.trace.spans):
+            said.append(f"rank {rank} has no work of a GPU ({one.path.name})")
+        damage = [note for note in one.trace.info.notes if any(word in note for word in _DAMAGE)]
+        if damage or one.trace.info.ledger.get("lost_records"):
+            said.append(f"rank {rank} is not whole ({one.path.name}): {'; '.join(damage) or 'its recorder lost records'}")
+        said += [f"rank {rank}: {one.note}"] if one.note else []
+    return said
+
+
+_DAMAGE = ("damaged", "the file ends at", "without an end")
+
+
+def _names(names: Sequence[str], most: int = _MOST_NAMED) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")

@@ -1,0 +1,152 @@
+"""Steps of a job: by the ranges of a profiler or of the user, else found by repetition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamscope.arrays import FloatArray, IntArray
+from streamscope.ranks.clocks import Clocks
+from streamscope.ranks.matching import Matched
+from streamscope.ranks.rank import Rank
+from streamscope.ranks.waiting import Waits
+from streamscope.trace.joins import call_rows
+from streamscope.trace.spans import SpanKind, SpanTable
+
+_NUMBERED = re.compile(r"(.*?)[\s#_:.-]*(\d{1,12})\s*$")
+_PROFILER = "ProfilerStep"
+_LIKE_STEPS = re.compile(r"step|iter|batch", re.IGNORECASE)
+_LEAST = 3
+"""Steps that are found by repetition, at least."""
+_ALIKE = 0.98
+
+
+@dataclass(frozen=True)
+class JobSteps:
+    """Steps of a job: equally long columns.
+
+    Attributes
+    ----------
+    begin_ns, end_ns : float arrays
+        On the job's clock: from the first work of the step on any rank to that of the next one; of the last step, to the end of its work.
+    by : str
+        How they were found: the name of the ranges, ``"repetition"``, or empty where there are none.
+    """
+
+    begin_ns: FloatArray
+    end_ns: FloatArray
+    by: str = ""
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+    @property
+    def length_ns(self) -> FloatArray:
+        """End minus begin of each."""
+        return self.end_ns - self.begin_ns
+
+    def at(self, times_ns: FloatArray) -> IntArray:
+        """Return the step in which each moment lies; -1 for none."""
+        found = np.searchsorted(self.begin_ns, times_ns, side="right") - 1
+        inside = (found >= 0) & (times_ns < self.end_ns[found]) if len(self) else np.zeros(len(times_ns), bool)
+        return np.where(inside, found, -1)
+
+
+def steps_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Waits, base_ns: int) -> JobSteps:
+    """Find the steps of a job.
+
+    ``ProfilerStep#3`` of PyTorch's profiler comes first, then ranges named like ``step 3``, then the shortest sequence of collectives that
+    repeats three times at least. A step begins with the first work on a GPU that was launched in its range.
+    """
+    for wanted in (lambda name: name == _PROFILER, lambda name: bool(_LIKE_STEPS.search(name))):
+        found: dict[int, list[float]] = {}
+        label, end_ns = "", -np.inf
+        for at, rank in enumerate(ranks):
+            name, begins, last_ns = _ranged(rank.trace.spans, wanted)
+            shift_ns = rank.zero_ns - base_ns
+            label = label or name
+            if begins and name == label and clocks.group[at] == clocks.group[0]:
+                for number, begin_ns in begins.items():
+                    found.setdefault(number, []).append(float(clocks.job_ns(at, np.float64(begin_ns + shift_ns))))
+                end_ns = max(end_ns, float(clocks.job_ns(at, np.float64(last_ns + shift_ns))))
+        if found:
+            begin = np.array([min(times) for _, times in sorted(found.items())])
+            begin = np.maximum.accumulate(begin)
+            return JobSteps(begin, np.append(begin[1:], max(end_ns, begin[-1])), label)
+    return _repeated(ranks, matched, waits)
+
+
+def _ranged(spans: SpanTable, wanted: Callable[[str], bool]) -> tuple[str, dict[int, int], int]:
+    """Return the name of the ranges of steps, when the work of each step begins, by its number, and when that of the last one ends."""
+    rows = np.flatnonzero(spans.kind == SpanKind.RANGE)
+    numbers: dict[int, tuple[str, int]] = {}
+    for code in np.unique(spans.name[rows]).tolist():
+        match = _NUMBERED.fullmatch(spans.names[code])
+        if match and wanted(match[1].strip()):
+            numbers[code] = match[1].strip(), int(match[2])
+    if not numbers:
+        return "", {}, 0
+    label = max((name for name, _ in numbers.values()), key=lambda name: (sum(each == name for each, _ in numbers.values()), name))
+    device = np.flatnonzero(spans.kind >= SpanKind.KERNEL)
+    device = device[spans.kind[device] != SpanKind.GRAPH]
+    call = call_rows(spans, device)
+    launched_ns = np.where(call >= 0, spans.start_ns[call], spans.start_ns[device])
+    order = np.argsort(launched_ns, kind="stable")
+    begins, last_ns = dict[int, int](), 0
+    for row in rows.tolist():
+        name, number = numbers.get(int(spans.name[row]), ("", 0))
+        if name != label:
+            continue
+        low, high = np.searchsorted(launched_ns[order], [spans.start_ns[row], spans.end_ns[row]])
+        if low < high:
+            some = device[order[low:high]]
+            begins[number] = min(begins.get(number, 2**62), int(spans.start_ns[some].min()))
+            last_ns = max(last_ns, int(spans.end_ns[some].max()))
+    return label, begins, last_ns
+
+
+def _repeated(ranks: Sequence[Rank], matched: Matched, waits: Waits) -> JobSteps:
+    """Return steps as the shortest period of collectives, and of the kernels before each, on the rank that has most collectives.
+
+    A step begins where the one before ends its last collective.
+    """
+    none = JobSteps(np.zeros(0), np.zeros(0))
+    parts = matched.parts
+    rows = np.flatnonzero(waits.known)
+    if len(rows) < _LEAST:
+        return none
+    busiest = int(np.bincount(parts.rank[rows]).argmax())
+    own = rows[parts.rank[rows] == busiest]
+    own = own[np.argsort(waits.start_ns[own], kind="stable")]
+    kinds = np.stack([parts.communicator[own], parts.kind[own], parts.nbytes[own]])
+    for tokens in (np.vstack([kinds, _signature(ranks[busiest].trace.spans, parts.span[own])]), kinds):
+        period = _period(np.unique(tokens, axis=1, return_inverse=True)[1].reshape(-1))
+        if period is not None:
+            ends = waits.end_ns[own[period - 1 :: period]]
+            return JobSteps(ends[:-1], ends[1:], "repetition")
+    return none
+
+
+def _signature(spans: SpanTable, collectives: IntArray) -> IntArray:
+    """Return a number for the kernels that begin between each collective and the one before: the same for the same names and counts."""
+    kernels = np.flatnonzero(spans.kind == SpanKind.KERNEL)
+    before = np.searchsorted(collectives, kernels)  # Rows are in the order of their starts.
+    mixed = (spans.name[kernels].astype(np.int64) * 2654435761) % 1_000_003
+    counted = np.bincount(before, weights=mixed, minlength=len(collectives) + 1)
+    return counted[: len(collectives)].astype(np.int64)
+
+
+def _period(token: IntArray) -> int | None:
+    """Return the shortest period of a sequence that holds for nearly all of it, three times at least."""
+    count = np.bincount(token)
+    often = np.flatnonzero(count >= _LEAST)
+    if not len(often):
+        return None
+    places = np.flatnonzero(token == often[count[often].argmin()])
+    for period in np.unique(places[1:] - places[0]).tolist():
+        if _LEAST * period <= len(token) and np.mean(token[period:] == token[:-period]) >= _ALIKE:
+            return int(period)
+    return None
