@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from tests.parallelising.gains import gain
+from tests.ranks.jobs import planted
 
 import streamscope as ss
 from streamscope.compiling.compare_compilation import CompilationComparison
@@ -20,6 +21,7 @@ from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope.kernels.form import DEFAULT, Variant
 from streamscope.parallelising.calls import Calls
 from streamscope.parallelising.parallelised import Parallelised
+from streamscope.ranks.job import Job
 from streamscope.trace import Allocation, Allocations
 
 CAPTURED = Path(__file__).parents[2] / "notebooks/recorded/captured/mixture_of_experts.captured.json"
@@ -94,6 +96,7 @@ KINDS = {
     "metrics": lambda: comparison().metrics,
     "parallelised": parallelised,
     "prediction": lambda: ss.what_if(comparison()["sync"].trace, engine="graph"),
+    "ranks": lambda: Job.of(planted(3, 6, slow=lambda step, at: (2, 310) if at == 1 else None).ranks),
     "summary": lambda: ss.analysis.summary(comparison()["sync"].trace),
     "trace": lambda: comparison()["sync"].trace,
     "tuning": tuning,

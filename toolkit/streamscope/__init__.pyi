@@ -40,6 +40,7 @@ from streamscope.program.tracer import empty as empty
 from streamscope.program.tracer import gpu as gpu
 from streamscope.program.tracer import label as label
 from streamscope.program.variable import ArraySpec as ArraySpec
+from streamscope.ranks.reading import read_ranks as read_ranks
 from streamscope.recording.counting import counter as counter
 from streamscope.recording.counting import marker as marker
 from streamscope.recording.record import record as record

@@ -9,6 +9,7 @@ import numpy as np
 from streamscope.arrays import IntArray
 from streamscope.trace.counters import Counters, Markers
 from streamscope.trace.info import TraceInfo
+from streamscope.trace.memory import Allocations
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
@@ -70,6 +71,7 @@ def needed(trace: Trace) -> Trace:
         sites=trace.sites.at(new_row),
         counters=Counters(),
         markers=Markers(),
+        memory=Allocations(),
     )
 
 

@@ -78,6 +78,7 @@ VIEWS: Door[View] = Door(
         "metrics": "streamscope_widgets.comparison_view:METRICS",
         "parallelised": "streamscope_widgets.parallelised_view:PARALLELISED",
         "prediction": "streamscope_widgets.prediction_view:PREDICTION",
+        "ranks": "streamscope_widgets.ranks_view:RANKS",
         "summary": "streamscope_widgets.trace_view:SUMMARY",
         "trace": "streamscope_widgets.trace_view:TRACE",
         "tuning": "streamscope_widgets.tuning_view:TUNING",

@@ -1,0 +1,111 @@
+"""The ranks of a job as static HTML: the verdict, a heat map of waiting by rank and step, tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamscope.arrays import FloatArray
+from streamscope.errors import TraceError
+from streamscope.ranks.job import RANK_HEADS, Job
+from streamscope.results.views import View
+from streamscope.words import counted, format_us, percent, shortened, shortened_inside
+from streamscope_widgets.show.html import Column, Html, Row, above, block, folded, image, lead, small, table, warned
+from streamscope_widgets.show.svg import document, shape, small_text
+
+MOST_ROWS, MORE_ROWS = 16, 240
+_MOST_DRAWN = 96
+"""Ranks and steps that the heat map has a row or column for; of more, neighbours share one, and the longest waiting counts."""
+_LONGEST = 80
+_LEFT, _TOP, _WIDTH = 64, 22, 720
+_MEANINGS = {
+    "offset, µs": "How far the clock of this rank is ahead of the first one's, in the middle of the recording.",
+    "± µs": "Half the width of the interval that is certain.",
+    "busy, µs": "Time with at least one kernel.",
+    "waiting, µs": "In collectives, until the last rank began.",
+    "transfer, µs": "In collectives, from then on.",
+    "exposed, µs": "Time with communication and no other kernel.",
+}
+
+
+def ranks_html(job: Job) -> Html:
+    """Return it as HTML of less than 200 kB that needs no script, style sheet or network."""
+    columns = [Column(head, _MEANINGS.get(head, ""), "text" if head == "GPU" else "number") for head in RANK_HEADS]
+    rows = [Row(tuple(shortened(cell, _LONGEST) for cell in cells)) for cells in job.table_rows()[:MORE_ROWS]]
+    parts = [above(job.title), lead(shortened(job.verdict, 1000))]
+    if job.waits.waiting_ns.any():
+        parts.append(image(waiting_svg(job), "Heat map: waiting in collectives, by rank and step"))
+    parts.append(table(columns, rows[:MOST_ROWS]))
+    if len(rows) > MOST_ROWS:
+        parts.append(folded(counted(len(rows) - MOST_ROWS, "more rank"), table(columns, rows[MOST_ROWS:])))
+    parts += [small(shortened(each.words, 1000)) for each in job.late[1:]]
+    path = [row for row in job.path_of_step() if row["share"] >= 0.01][:MOST_ROWS]
+    if path:
+        heads = [Column("critical path: rank"), Column("bound", kind="text"), Column("where", kind="code"), Column("µs"), Column("share")]
+        cells = [
+            Row(
+                (
+                    "" if row["rank"] is None else str(row["rank"]),
+                    row["kind"],
+                    shortened_inside(row["where"], _LONGEST),
+                    format_us(row["us"]),
+                    percent(row["share"]),
+                )
+            )
+            for row in path
+        ]
+        parts.append(folded("Critical path through all ranks", table(heads, cells)))
+    return block(*parts, warned(job.warnings, 5, 300))
+
+
+def waiting_svg(job: Job) -> str:
+    """Return a heat map of waiting by rank and step as an SVG document.
+
+    Raises
+    ------
+    TraceError
+        Nothing waits.
+    """
+    waiting_us = job.waiting_by_step()
+    if not waiting_us.any():
+        raise TraceError("there is nothing to draw: no rank waits in a collective")
+    drawn = _fewer(_fewer(waiting_us, 0), 1)
+    most = float(drawn.max())
+    count, steps = drawn.shape
+    height, width = max(4.0, min(18.0, 480 / count)), _WIDTH / steps
+    parts = [small_text(_LEFT, 14, f"waiting in collectives, by rank and step: white 0, dark {format_us(most)} µs")]
+    for at in range(count):
+        first = round(at * len(job.ranks) / count)
+        if height >= 10 or at % max(1, round(12 / height)) == 0:
+            parts.append(small_text(_LEFT - 6, _TOP + (at + 0.5) * height + 3.5, f"rank {job.ranks[first].number}", "end"))
+        for step in range(steps):
+            share = float(drawn[at, step]) / most
+            if share > 0.01:
+                parts.append(
+                    shape(
+                        "rect",
+                        x=_LEFT + step * width,
+                        y=_TOP + at * height,
+                        width=width,
+                        height=height,
+                        fill="#b2182b",
+                        fill_opacity=f"{share:.2f}",
+                    )
+                )
+    bottom = _TOP + count * height
+    parts += [shape("rect", x=_LEFT, y=_TOP, width=_WIDTH, height=count * height, fill="none", stroke="#808080")]
+    parts.append(small_text(_LEFT, bottom + 14, "step 0"))
+    parts.append(small_text(_LEFT + _WIDTH, bottom + 14, f"step {waiting_us.shape[1] - 1:,}", "end"))
+    return document(_LEFT + _WIDTH + 12, bottom + 22, *parts, label="Waiting in collectives by rank and step")
+
+
+def _fewer(values: FloatArray, axis: int) -> FloatArray:
+    """Return at most so many rows or columns: the largest value of neighbours."""
+    length = values.shape[axis]
+    if length <= _MOST_DRAWN:
+        return values
+    starts = np.unique(np.arange(_MOST_DRAWN) * length // _MOST_DRAWN)
+    found: FloatArray = np.maximum.reduceat(values, starts, axis=axis)
+    return found
+
+
+RANKS = View(of="ranks", html=ranks_html, pictures={"waiting": waiting_svg})
