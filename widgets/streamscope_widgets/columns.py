@@ -45,6 +45,14 @@ class ColumnBlock:
         """
         return self.add(values.astype(np.float64 if wide else np.int64) + 1) | {"shift": -1} | ({"wide": True} if wide else {})
 
+    def add_floats(self, values: npt.NDArray[Any]) -> dict[str, Any]:
+        """Append a column of any numbers, as they are."""
+        column = values.astype("<f8").tobytes()
+        offset = self._length
+        self._parts.append(column)
+        self._length += len(column)
+        return {"dtype": "f64", "offset": offset}
+
     def to_bytes(self) -> bytes:
         """Return the columns added so far."""
         return b"".join(self._parts)

@@ -1,25 +1,31 @@
-"""What the live timeline's second bundle shows: the flame chart of time by code. ``second.js`` draws it."""
+"""What the live timeline's second bundle shows: time by code, counters, markers and memory. ``second.js`` draws it."""
 
 from __future__ import annotations
 
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis import call_tree
+from streamscope.analysis import call_tree, memory
 from streamscope.analysis.call_tree import CallTree, TreeBy
 from streamscope.trace import Trace
+from streamscope.trace.memory import Level
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope.words import shortened
 from streamscope_widgets.columns import ColumnBlock
-from streamscope_widgets.messages import TreeAnswer
+from streamscope_widgets.messages import CounterLane, CountersAnswer, CountersOfGroup, LineHeader, Marked, TreeAnswer
 
 FRAME_KINDS = ("module", "function", "line", "range", "kernel", "unknown")
 """Kinds of `Frame`; their codes are their places."""
+MOST_COUNTERS, MOST_MEMORIES = 24, 8
+"""Lanes of counters, those with most values, and of the memory of GPUs, of one trace."""
+MOST_POINTS = 100_000
+"""Values of a line of memory. A browser draws as many within a frame."""
 LONGEST_NAME = 1000
 """Letters, as of the names of spans."""
 
@@ -34,7 +40,8 @@ def tells_code(trace: Trace) -> dict[TreeBy, bool]:
 def details_of(groups: Sequence[TimelineGroup]) -> list[str]:
     """Return what the second bundle has to show of some groups."""
     code = any(any(tells_code(group.trace).values()) for group in groups)
-    return ["code"] if code else []
+    counted = any(map(len, (found for group in groups for found in (group.trace.counters, group.trace.markers, group.trace.memory))))
+    return ["code"] * code + ["counters"] * counted
 
 
 def _known(trace: Trace, by: TreeBy) -> TreeBy:
@@ -93,3 +100,64 @@ def encode_tree(trace: Trace, by: TreeBy, block: ColumnBlock, rows: int | None) 
         "rows": rows or 0,
         "frame": None if rows is None else block.add_codes(frames_of(trace, tree)[:rows]),
     }
+
+
+def encode_counters(groups: Sequence[TimelineGroup], block: ColumnBlock) -> CountersAnswer:
+    """Encode the counters, markers and memory of each group."""
+    return {"groups": [_counters_of(group.trace, block) for group in groups]}
+
+
+def _counters_of(trace: Trace, block: ColumnBlock) -> CountersOfGroup:
+    counters, markers = trace.counters, trace.markers
+    sizes = np.bincount(counters.series, minlength=len(counters.described))
+    chosen = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COUNTERS])
+    lanes = [_memory_lane(trace, gpu, block) for gpu in np.unique(trace.memory.gpu[trace.memory.gpu >= 0]).tolist()[:MOST_MEMORIES]]
+    lanes += [_counter_lane(trace, number, block) for number in chosen.tolist()]
+    texts = [shortened(text, LONGEST_NAME) for text in markers.texts]
+    marked: Marked = {"count": len(markers), "time": block.add_rising(markers.time_ns), "name": block.add(markers.name), "texts": texts}
+    return {"lanes": lanes, "left_out": len(sizes) - len(chosen), "markers": marked}
+
+
+def _counter_lane(trace: Trace, number: int, block: ColumnBlock) -> CounterLane:
+    found, rows = trace.counters.described[number], trace.counters.rows_of(number)
+    value = trace.counters.value[rows]
+    return {
+        "label": shortened(found.label, LONGEST_NAME),
+        "unit": found.unit,
+        "low": float(value.min()) if len(value) else 0.0,
+        "high": float(value.max()) if len(value) else 0.0,
+        "peak": None,
+        "lines": [_line("", trace.counters.time_ns[rows], value, block)],
+    }
+
+
+def _memory_lane(trace: Trace, gpu: int, block: ColumnBlock) -> CounterLane:
+    """Return the memory of a GPU that was lent, and that was taken from the driver, as far as the trace tells each."""
+    found = memory(trace, "kind", gpu)
+    levels = np.unique(trace.memory.level[trace.memory.gpu == gpu]).tolist()
+    curves = {Level(level).name.lower(): found.curve(Level(level)) for level in levels}
+    return {
+        "label": f"GPU {gpu} memory" if len(trace.gpus) > 1 else "memory",
+        "unit": "B",
+        "low": 0.0,
+        "high": float(max(curve.bytes.max() for curve in curves.values())),
+        "peak": float(found.peak.at_ns),
+        "lines": [_line(name, *thinned(*curve, MOST_POINTS), block) for name, curve in curves.items()],
+    }
+
+
+def _line(name: str, time_ns: npt.NDArray[Any], value: npt.NDArray[Any], block: ColumnBlock) -> LineHeader:
+    return {"name": name, "count": len(value), "time": block.add_rising(time_ns), "value": block.add_floats(value)}
+
+
+def thinned(time_ns: npt.NDArray[Any], value: npt.NDArray[Any], most: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return a stepped line with so many values at most: of values that lie close together the first, least, largest and last one."""
+    if len(value) <= most:
+        return time_ns, value
+    pieces = most // 4
+    at = np.minimum((time_ns - time_ns[0]) * (pieces / max(1, int(time_ns[-1] - time_ns[0]))), pieces - 1).astype(np.int64)
+    opens = np.flatnonzero(np.diff(at, prepend=-1))
+    order = np.lexsort((value, at))  # Of each piece the least first, and the largest last.
+    closes = np.append(opens[1:], len(at)) - 1
+    kept = np.unique(np.concatenate([opens, closes, order[opens], order[closes]]))
+    return time_ns[kept], value[kept]

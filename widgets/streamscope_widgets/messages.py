@@ -193,6 +193,52 @@ class FrameAnswer(TypedDict):
     frame: int
 
 
+class LineHeader(TypedDict):
+    """A line of a lane: from each time on a value, until the next one."""
+
+    name: str
+    """Empty where the lane has one line."""
+    count: int
+    time: dict[str, Any]
+    value: dict[str, Any]
+
+
+class CounterLane(TypedDict):
+    """A lane of a counter, or of a GPU's memory, whose unit is ``B`` and whose lines are filled."""
+
+    label: str
+    unit: str
+    low: float
+    """Range of its values; memory begins at 0."""
+    high: float
+    peak: float | None
+    """When memory was highest, in ns."""
+    lines: list[LineHeader]
+
+
+class Marked(TypedDict):
+    """Markers: their times, and which of the texts names each."""
+
+    count: int
+    time: dict[str, Any]
+    name: dict[str, Any]
+    texts: list[str]
+
+
+class CountersOfGroup(TypedDict):
+    """Lanes and markers of a group, and how many counters are left out."""
+
+    lanes: list[CounterLane]
+    left_out: int
+    markers: Marked
+
+
+class CountersAnswer(TypedDict):
+    """Counters, markers and memory of each group."""
+
+    groups: list[CountersOfGroup]
+
+
 class Spans(TypedDict):
     """All spans, or the overview of a long trace, as `payload.encode` writes them; beside it goes the block."""
 
@@ -219,6 +265,7 @@ ANSWERS: Mapping[str, type] = {
     "details": DetailsAnswer,
     "tree": TreeAnswer,
     "frame": FrameAnswer,
+    "counters": CountersAnswer,
 }
 """Headers of the answers, by the type of the question."""
 
@@ -233,6 +280,7 @@ TO_PYTHON: Mapping[str, type] = {
     "details": Question,
     "tree": TreeQuestion,
     "frame": FrameQuestion,
+    "counters": Question,
 }
 
 TO_BROWSER: Mapping[str, type] = {"spans": Spans, "answer": Answer}

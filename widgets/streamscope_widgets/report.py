@@ -15,7 +15,7 @@ from streamscope.files import written_whole
 from streamscope.trace import TimelineGroup
 from streamscope.words import time_text
 from streamscope_widgets.columns import ColumnBlock
-from streamscope_widgets.details import encode_tree, tells_code
+from streamscope_widgets.details import details_of, encode_counters, encode_tree, tells_code
 from streamscope_widgets.payload import REPORT_BUNDLE, SECOND_BUNDLE, Payload, Traces, as_groups, bundle_source, encode
 from streamscope_widgets.show.html import Html, fill
 from streamscope_widgets.still_timeline import timeline_svg
@@ -210,6 +210,8 @@ def answers(groups: Sequence[TimelineGroup]) -> Payload | None:
         for by, known in tells_code(group.trace).items():
             if known:
                 header[f"tree/{number}/{by}"] = encode_tree(group.trace, by, block, len(group.trace.spans))
+    if "counters" in details_of(groups):
+        header["counters"] = encode_counters(groups, block)
     return Payload(header, block.to_bytes()) if header else None
 
 

@@ -12,7 +12,7 @@ from streamscope.arrays import BoolArray, IntArray
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope_widgets.columns import ColumnBlock
-from streamscope_widgets.details import encode_tree, tree_of
+from streamscope_widgets.details import encode_counters, encode_tree, tree_of
 from streamscope_widgets.levels import StretchLevels
 from streamscope_widgets.messages import (
     FindAnswer,
@@ -277,6 +277,11 @@ def _frame(groups: Sequence[TimelineGroup], question: FrameQuestion) -> Payload:
     return Payload({**FrameAnswer(frame=int(tree.frame[at[0]]) if len(at) else -1)}, b"")
 
 
+def _counters(groups: Sequence[TimelineGroup]) -> Payload:
+    block = ColumnBlock()
+    return Payload({**encode_counters(groups, block)}, block.to_bytes())
+
+
 def _tree_by(question: TreeQuestion) -> TreeBy:
     return "range" if question["by"] == "range" else "code"
 
@@ -286,6 +291,7 @@ _OF_GROUPS: Mapping[str, Callable[[Tiles | None, Sequence[TimelineGroup], Any], 
     "details": lambda *_: Payload({}, bundle_source(SECOND_BUNDLE).encode()),
     "tree": _tree,
     "frame": lambda _, groups, question: _frame(groups, question),
+    "counters": lambda _, groups, __: _counters(groups),
 }
 _ANSWERS: Mapping[str, Callable[[Tiles, Any], Payload | Mapping[str, Any]]] = {
     "tile": _tile,

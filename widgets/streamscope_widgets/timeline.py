@@ -14,6 +14,7 @@ from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup, Trace
 from streamscope.words import capitalised, listed
 from streamscope_widgets.block_group import block_group
+from streamscope_widgets.details import details_of
 from streamscope_widgets.diff_view import diff_groups
 from streamscope_widgets.messages import Answer, Spans
 from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, nature_of
@@ -95,7 +96,8 @@ class TimelineWidget(anywidget.AnyWidget):
 
     def __init__(self, groups: tuple[TimelineGroup, ...], finding: str = "", **kwargs: Any) -> None:
         self.groups = groups
-        super().__init__(_esm=bundle_source(), **{"engines": [group.label for group in groups]} | kwargs)
+        shows = ["overlap", "counters"] if "counters" in details_of(groups) else ["overlap"]
+        super().__init__(_esm=bundle_source(), **{"engines": [group.label for group in groups], "shows": shows} | kwargs)
         self.finding = finding
         self._payload: Payload | None = None
         self._tiles: Tiles | None = None

@@ -115,7 +115,7 @@ def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, pa
     warnings = warned(found.warnings, len(found.warnings), 10 * LONGEST_NAME)
     sections = [comparison_view.STYLE + fill('<p class="verdict">{}</p>', finding), _first_numbers(found), warnings]
     kernels = fill("<h2>{}</h2>{}", KERNELS, _kernels(found)) if found.kernels else Html()
-    tables = [_noted(groups, found, finding), _memory(trace), _counted(groups, found, finding), _code(trace), kernels, _all_numbers(found)]
+    tables = [_noted(groups, found, finding), _memory(trace), _counted(found), _code(trace), kernels, _all_numbers(found)]
     return timeline_page(groups, path, title, finding, sections, [*tables, *added(trace, "html")])
 
 
@@ -127,16 +127,9 @@ def _noted(groups: Sequence[TimelineGroup], found: Summary, finding: str) -> Htm
     return fill("<h2>{}</h2>{}{}", NOTES_HEADING, picture, notes_page_table(note_rows(found.user_notes)))
 
 
-def _counted(groups: Sequence[TimelineGroup], found: Summary, finding: str) -> Html:
-    """Return the picture with memory, counters and markers, which the live timeline above it does not draw, and the table of counters."""
-    if not (found.counters or found.markers or any(len(group.trace.memory) for group in groups)):
-        return Html()
-    elsewhere = needs_tiles(groups) or timed(found.user_notes)
-    if elsewhere and not found.counters:
-        return Html()
-    picture = Html() if elsewhere else timeline_image(groups, finding)
-    heading = COUNTERS if found.counters else "Markers" if found.markers else "Memory over time"
-    return fill("<h2>{}</h2>{}{}", heading, picture, _counters(found) if found.counters else Html())
+def _counted(found: Summary) -> Html:
+    """Return the table of counters, whose lines the timeline has."""
+    return fill("<h2>{}</h2>{}", COUNTERS, _counters(found)) if found.counters else Html()
 
 
 def _memory(trace: Trace) -> Html:

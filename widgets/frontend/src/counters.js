@@ -1,15 +1,40 @@
-// Lanes of counters, markers and memory under the streams, on their axis.
+// Lanes of memory and counters under the streams, on their axis, and markers through all lanes.
 
-import { aria, make } from "./dom.js";
+import { offAxis } from "./align.js";
+import { decodeCounters, stepsOf, valueAt, valueWords } from "./counter_lines.js";
+import { aria, contextOf, make } from "./dom.js";
+import { timeAt } from "./geometry.js";
+import { sceneOf } from "./scene.js";
+import { fitted, font } from "./text.js";
 
 /**
+ * @import { CounterLane, Counters, Line } from "./counter_lines.js"
  * @import { Ask } from "./messages.js"
  * @import { Model } from "./model.js"
  * @import { Scene } from "./scene.js"
  * @import { Stage } from "./stage.js"
+ * @import { Viewer } from "./viewing.js"
  */
 
-/** @typedef {{ whole: Model, stage: Pick<Stage, "box" | "nudge"> }} Owner */
+/**
+ * The timeline as the lanes know it.
+ *
+ * @typedef {object} Owner
+ * @property {Model} whole
+ * @property {Pick<Stage, "box" | "nudge" | "baseContext">} stage
+ * @property {Pick<Viewer, "view" | "alignments">} viewer
+ * @property {number | null} cursor
+ * @property {number} dpr
+ * @property {(base?: boolean) => void} redraw
+ */
+
+/** @typedef {{ group: number, lane: CounterLane, top: number }} Row */
+
+// In CSS pixels.
+const LANE = 40;
+const LINE = 30;
+const GAP = 4;
+const NAMES = 16;
 
 export class CounterLanes {
   /**
@@ -19,9 +44,40 @@ export class CounterLanes {
   constructor(timeline, ask) {
     this.timeline = timeline;
     this.ask = ask;
-    this.box = make("div", "ss-lanes");
+    /** @type {Counters[] | null} of each group */
+    this.groups = null;
+    this.asked = false;
+    this.look = "";
+    this.canvas = make("canvas", "");
+    aria(this.canvas, { role: "img" });
+    this.canvas.addEventListener("pointermove", (event) => this.point(event.offsetX));
+    this.canvas.addEventListener("pointerleave", () => this.point(null));
+    this.box = make("div", "ss-lanes", this.canvas);
     this.box.hidden = true;
-    aria(this.box, { role: "img", label: "Counters" });
+    /** @type {{ left: number, right: number } | null} */
+    this.plot = null;
+  }
+
+  async load() {
+    this.asked = true;
+    try {
+      const { header, block } = await this.ask({ type: "counters" });
+      this.groups = header.groups.map((group) => decodeCounters(group, block));
+      this.timeline.redraw();
+    } catch (error) {
+      this.timeline.stage.nudge(`No counters: ${/** @type {Error} */ (error).message}`);
+    }
+  }
+
+  /**
+   * The pointer is over a place of the lanes: show the values there, and the line on the streams, too.
+   *
+   * @param {number | null} x
+   */
+  point(x) {
+    const { plot, timeline } = this;
+    timeline.cursor = x === null || !plot || x < plot.left || x > plot.right ? null : timeAt(timeline.viewer.view, plot, x);
+    timeline.redraw(false);
   }
 
   /**
@@ -29,6 +85,231 @@ export class CounterLanes {
    * @param {boolean} shown
    */
   draw(scene, shown) {
-    this.box.hidden = !shown;
+    if (!shown) this.asked = this.groups !== null; // Switched on again, it is asked for again.
+    else if (!this.asked) this.load();
+    const { groups } = this;
+    this.box.hidden = !shown || !groups;
+    if (!groups || !shown) return;
+    this.plot = scene.layout.plot;
+    const marked = scene.layout.groups.some(({ index }) => groups[index].markers.time.length);
+    const rows = rowsOf(scene, groups, marked ? NAMES : 0);
+    const height = (rows.at(-1)?.top ?? -LANE - GAP) + LANE + GAP + (marked && !rows.length ? NAMES : 0);
+    this.size(scene, height);
+    const ctx = contextOf(this.canvas);
+    ctx.fillStyle = scene.theme.ground;
+    ctx.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    ctx.textBaseline = "middle";
+    for (const row of rows) this.drawLane(ctx, scene, row, rows);
+    if (marked) for (const { index, body, bottom } of scene.layout.groups) this.drawMarkers(ctx, scene, index, body, bottom);
+    const left = scene.layout.groups.reduce((sum, { index }) => sum + groups[index].left_out, 0);
+    this.canvas.title = left ? `${left} more counters are not drawn: those with most values are.` : "";
+    this.describe(rows);
   }
+
+  /**
+   * @param {Scene} scene
+   * @param {number} height
+   */
+  size({ geometry: g, layout }, height) {
+    const { canvas } = this;
+    const [wide, high] = [Math.round(layout.width * g.dpr), g.px(height)];
+    if (canvas.width === wide && canvas.height === high) return;
+    canvas.width = wide;
+    canvas.height = high;
+    canvas.style.height = `${height}px`;
+  }
+
+  /** @param {Row[]} rows */
+  describe(rows) {
+    const words = rows.map(({ lane }) => `${lane.label} from ${valueWords(lane.low, lane.unit)} to ${valueWords(lane.high, lane.unit)}`);
+    aria(this.canvas, { label: `Counters under the streams: ${words.join("; ") || "markers"}` });
+  }
+
+  /**
+   * @param {CanvasRenderingContext2D} ctx
+   * @param {Scene} scene
+   * @param {Row} row
+   * @param {Row[]} rows
+   */
+  drawLane(ctx, scene, { group, lane, top }, rows) {
+    const { geometry: g, theme } = sceneOf(scene, group);
+    const { cursor, viewer } = this.timeline;
+    const now = cursor === null ? null : offAxis(viewer.alignments[group], cursor);
+    const [y, base] = [g.px(top + (LANE - LINE) / 2), g.px(top + (LANE + LINE) / 2)];
+    ctx.fillStyle = theme.lane;
+    ctx.fillRect(g.left, y, g.right - g.left, base - y);
+    const several = new Set(rows.map((each) => each.group)).size > 1;
+    const label = several ? `${scene.model.groups[group].label} · ${lane.label}` : lane.label;
+    ctx.font = font(scene, 11);
+    ctx.fillStyle = theme.soft;
+    ctx.fillText(fitted(ctx, label, g.left - g.px(14)), g.px(6), y + g.px(8));
+    if (now !== null) {
+      ctx.fillStyle = theme.ink;
+      ctx.fillText(fitted(ctx, valuesAt(lane, now), g.left - g.px(14)), g.px(6), y + g.px(22));
+    }
+    /** @param {number} value */
+    const toY = (value) => {
+      const largest = Math.max(Math.abs(lane.low), Math.abs(lane.high)) || 1; // The range of two doubles may be no double.
+      const [low, high] = [lane.low / largest, lane.high / largest];
+      const share = high > low ? (value / largest - low) / (high - low) : 0.5;
+      return base - share * (base - y - 1);
+    };
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(g.left, y - 2, g.right - g.left, base - y + 4);
+    ctx.clip();
+    // Of memory the first line is what is lent; all that was taken from the driver lies behind it.
+    [...lane.lines].reverse().forEach((line, place) => {
+      const front = place === lane.lines.length - 1;
+      drawLine(ctx, scene, group, line, toY, lane.unit === "B" && lane.peak !== null ? base : null, front);
+    });
+    if (lane.peak !== null) drawPeak(ctx, scene, group, lane, toY);
+    ctx.font = font(scene, 10);
+    const ends = lane.high > lane.low ? [lane.high, lane.low] : [lane.high];
+    ends.forEach((value, place) => {
+      const words = valueWords(value, lane.unit);
+      write(ctx, scene, words, g.right - g.px(4) - ctx.measureText(words).width, place ? base - g.px(6) : y + g.px(7), theme.soft);
+    });
+    if (now !== null) {
+      ctx.fillStyle = theme.ink;
+      ctx.fillRect(Math.round(g.x(now)), y, Math.max(1, Math.round(g.dpr)), base - y);
+    }
+    ctx.restore();
+  }
+
+  /**
+   * A line for each marker through the lanes of its group and those of the counters, with its name where there is room.
+   *
+   * @param {CanvasRenderingContext2D} ctx
+   * @param {Scene} scene
+   * @param {number} group
+   * @param {number} body
+   * @param {number} bottom
+   */
+  drawMarkers(ctx, scene, group, body, bottom) {
+    const { geometry: g, theme } = sceneOf(scene, group);
+    const { time, name, texts } = /** @type {Counters[]} */ (this.groups)[group].markers;
+    const above = this.timeline.stage.baseContext;
+    ctx.font = font(scene, 11);
+    let [place, free] = [-Infinity, g.left];
+    for (let i = 0; i < time.length; i++) {
+      const x = Math.round(g.x(time[i]));
+      // Those that lie closer to each other than a line and a gap are one.
+      if (x < g.left || x > g.right || x < place + 2 * g.dpr) continue;
+      place = x;
+      for (const [context, from, to] of /** @type {[CanvasRenderingContext2D, number, number][]} */ ([
+        [above, g.px(body), g.px(bottom)], [ctx, 0, this.canvas.height],
+      ])) {
+        context.fillStyle = theme.accent;
+        context.fillRect(x, from, Math.max(1, Math.round(g.dpr)), to - from);
+      }
+      let after = i + 1;
+      while (after < time.length && g.x(time[after]) < x + 2 * g.dpr) after++;
+      const next = after < time.length ? Math.min(g.right, g.x(time[after])) : g.right;
+      const words = x >= free ? fitted(ctx, texts[name[i]], next - x - g.px(8)) : "";
+      if (!words) continue;
+      ctx.fillStyle = theme.ink;
+      ctx.fillText(words, x + g.px(4), g.px(NAMES / 2));
+      free = x + g.px(8) + ctx.measureText(words).width;
+    }
+  }
+}
+
+/**
+ * Where each lane of the shown groups lies.
+ *
+ * @param {Scene} scene
+ * @param {Counters[]} groups
+ * @param {number} top
+ * @returns {Row[]}
+ */
+function rowsOf(scene, groups, top) {
+  return scene.layout.groups.flatMap(({ index }) => groups[index].lanes.map((lane) => ({ group: index, lane })))
+    .map((row, place) => ({ ...row, top: top + place * (LANE + GAP) }));
+}
+
+/**
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {Scene} scene
+ * @param {number} group
+ * @param {Line} line
+ * @param {(value: number) => number} toY
+ * @param {number | null} base where its area ends; null for a line without one
+ * @param {boolean} front
+ */
+function drawLine(ctx, scene, group, line, toY, base, front) {
+  const { geometry: g, theme } = sceneOf(scene, group);
+  const steps = stepsOf(line, g.x, g.left, g.right, g.t0);
+  if (!steps.length) return;
+  const colour = front ? theme.accent : theme.faint;
+  ctx.lineWidth = Math.max(1, g.dpr);
+  ctx.strokeStyle = colour;
+  ctx.beginPath();
+  steps.forEach(({ x, first, least, largest, last }, at) => {
+    if (at) ctx.lineTo(x, toY(steps[at - 1].last));
+    else ctx.moveTo(x, toY(first));
+    for (const value of first === last && least === largest ? [first] : [first, least, largest, last]) ctx.lineTo(x, toY(value));
+  });
+  ctx.lineTo(g.right, toY(steps[steps.length - 1].last));
+  ctx.stroke();
+  if (base === null) return;
+  ctx.lineTo(g.right, base);
+  ctx.lineTo(steps[0].x, base);
+  ctx.globalAlpha = front ? 0.34 : 0.16;
+  ctx.fillStyle = colour;
+  ctx.fill();
+  ctx.globalAlpha = 1;
+}
+
+/**
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {Scene} scene
+ * @param {number} group
+ * @param {CounterLane} lane
+ * @param {(value: number) => number} toY
+ */
+function drawPeak(ctx, scene, group, { peak, lines, unit }, toY) {
+  const { geometry: g, theme } = sceneOf(scene, group);
+  const value = peak === null ? null : valueAt(lines[0], peak);
+  if (peak === null || value === null) return;
+  const [x, y] = [g.x(peak), toY(value)];
+  ctx.fillStyle = theme.path;
+  ctx.beginPath();
+  ctx.arc(x, y + g.px(2), g.px(3), 0, 2 * Math.PI);
+  ctx.fill();
+  const words = `peak ${valueWords(value, unit)}`;
+  const width = ctx.measureText(words).width;
+  write(ctx, scene, words, x + g.px(80) + width > g.right ? x - g.px(8) - width : x + g.px(8), y + g.px(8), theme.ink);
+}
+
+/**
+ * Write on a lane, readable over its line.
+ *
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {Scene} scene
+ * @param {string} words
+ * @param {number} x
+ * @param {number} y
+ * @param {string} ink
+ */
+function write(ctx, { geometry: g, theme }, words, x, y, ink) {
+  ctx.fillStyle = theme.ground;
+  ctx.globalAlpha = 0.75;
+  ctx.fillRect(x - g.px(2), y - g.px(6), ctx.measureText(words).width + g.px(4), g.px(12));
+  ctx.globalAlpha = 1;
+  ctx.fillStyle = ink;
+  ctx.fillText(words, x, y);
+}
+
+/**
+ * The value at a time; of memory what is lent of what was taken from the driver.
+ *
+ * @param {CounterLane} lane
+ * @param {number} time
+ */
+function valuesAt({ lines, unit }, time) {
+  const told = lines.map((line) => valueAt(line, time)).map((value) => (value === null ? "–" : valueWords(value, unit)));
+  const [last] = told.slice(-1);
+  const suffix = last.replace(/^[^ ]*/, "");
+  return told.map((words, place) => (place < told.length - 1 && words.endsWith(suffix) ? words.slice(0, words.length - suffix.length) : words)).join(" / ");
 }

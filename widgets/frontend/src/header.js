@@ -179,6 +179,23 @@
  * @property {ColumnHeader | null} frame
  */
 
+/** @typedef {{ name: string, count: number, time: ColumnHeader, value: ColumnHeader }} LineHeader a value from each time on, until the next one */
+
+/**
+ * A lane of a counter, or of a GPU's memory: then its unit is B, its lines are filled, and `peak` is when it was highest.
+ *
+ * @typedef {{ label: string, unit: string, low: number, high: number, peak: number | null, lines: LineHeader[] }} CounterLaneHeader
+ */
+
+/**
+ * What a group counts, by the names of messages.py.
+ *
+ * @typedef {object} CountersHeader
+ * @property {CounterLaneHeader[]} lanes
+ * @property {number} left_out
+ * @property {{ count: number, time: ColumnHeader, name: ColumnHeader, texts: string[] }} markers
+ */
+
 /** @type {Fields<Header>} */
 export const HEADER = {
   version: true, program: true, kinds: true, bases: true, names: true, order: true, texts: true, groups: true, occupations: true, bounds: true,

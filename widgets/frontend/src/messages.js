@@ -1,6 +1,6 @@
 // Every message between a timeline in a notebook and Python, and what is in it. messages.py is the other half; a test holds both equal.
 
-/** @import { Header, PartHeader, PathHeader, TreeHeader } from "./header.js" */
+/** @import { CountersHeader, Header, PartHeader, PathHeader, TreeHeader } from "./header.js" */
 
 /** @typedef {{ group: number, by: "code" | "range", numbers: number[] }} FramesOf frames of a group's call tree */
 
@@ -49,6 +49,7 @@
  * @property {{}} details the second bundle, as the block
  * @property {{ group: number, by: "code" | "range" }} tree where a GPU's time goes by code
  * @property {{ group: number, by: "code" | "range", span: number }} frame the frame of a span
+ * @property {{}} counters counters, markers and memory
  */
 
 /**
@@ -62,6 +63,7 @@
  * @property {{}} details
  * @property {TreeHeader} tree
  * @property {{ frame: number }} frame -1 for none
+ * @property {{ groups: CountersHeader[] }} counters
  */
 
 /** @typedef {Uint8Array<ArrayBuffer> | DataView<ArrayBuffer>} Block the bytes that columns lie in */
@@ -101,6 +103,7 @@ export const TO_PYTHON = {
   details: { view: true, id: true },
   tree: { view: true, id: true, group: true, by: true },
   frame: { view: true, id: true, group: true, by: true, span: true },
+  counters: { view: true, id: true },
 };
 
 /** @type {{ [T in keyof ToBrowser]: Fields<ToBrowser[T]> }} */
@@ -120,4 +123,5 @@ export const ANSWERS = {
   details: {},
   tree: { by: true, other: true, gpu: true, defined: true, texts: true, count: true, columns: true, rows: true, frame: true },
   frame: { frame: true },
+  counters: { groups: true },
 };

@@ -1,0 +1,49 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { decodeCounters, stepsOf, valueAt, valueWords } from "../src/counter_lines.js";
+import { columnsOf, seeded } from "./model.js";
+
+const line = (time, value) => ({ name: "", time: Float64Array.from(time), value: Float64Array.from(value) });
+
+test("a value holds until the next one", () => {
+  const loss = line([10, 20, 20, 40], [1, 2, 3, -1]);
+  assert.deepEqual([9, 10, 19, 20, 39, 40, 1e9].map((time) => valueAt(loss, time)), [null, 1, 1, 3, 3, -1, -1]);
+});
+
+test("steps: the value in force at the left edge, then one step for each pixel with values", () => {
+  const loss = line([10, 20, 21, 22, 40, 95], [1, 2, 9, 3, 4, 5]);
+  const toX = (time) => time / 10;
+  assert.deepEqual(stepsOf(loss, toX, 0, 10, 0), [
+    { x: 1, first: 1, least: 1, largest: 1, last: 1 }, { x: 2, first: 2, least: 2, largest: 9, last: 3 },
+    { x: 4, first: 4, least: 4, largest: 4, last: 4 }, { x: 10, first: 5, least: 5, largest: 5, last: 5 },
+  ]);
+  assert.deepEqual(stepsOf(loss, toX, 3, 3.5, 30), [{ x: 3, first: 3, least: 3, largest: 3, last: 3 }]);
+  assert.deepEqual(stepsOf(line([], []), toX, 0, 10, 0), []);
+});
+
+test("no value lies outside of what is drawn, however many share a pixel", () => {
+  const random = seeded(3);
+  const times = Array.from({ length: 5000 }, () => random() * 1000).sort((a, b) => a - b);
+  const values = times.map(() => random());
+  const steps = stepsOf(line(times, values), (time) => time / 10, 0, 100, 0);
+  assert.ok(steps.length <= 101);
+  times.forEach((time, at) => {
+    const step = steps.find(({ x }) => x === Math.round(time / 10));
+    assert.ok(step.least <= values[at] && values[at] <= step.largest);
+  });
+});
+
+test("values in words", () => {
+  assert.deepEqual([0, 512, 4096, 3 << 20, 2 ** 31].map((bytes) => valueWords(bytes, "B")), ["0", "512 B", "4.0 KiB", "3.0 MiB", "2.00 GiB"]);
+  assert.deepEqual([0, 3, 12345, -1.5, 0.25, 1e9, -2e-7].map((value) => valueWords(value, "W")), ["0", "3", "12,345", "−1.50", "0.250", "1.000e+9", "−2.000e−7"]);
+});
+
+test("lanes and markers are read from the block", () => {
+  const [columns, block] = columnsOf({ time: [5, 6], value: [0.5, -2], name: [1, 0] });
+  const { time, value, name } = columns;
+  const lane = { label: "loss", unit: "", low: -2, high: 0.5, peak: null, lines: [{ name: "", count: 2, time, value }] };
+  const found = decodeCounters({ lanes: [lane], left_out: 1, markers: { count: 2, time, name, texts: ["a", "b"] } }, block);
+  assert.deepEqual([...found.lanes[0].lines[0].value], [0.5, -2]);
+  assert.deepEqual([[...found.markers.time], [...found.markers.name], found.left_out], [[5, 6], [1, 0], 1]);
+});
