@@ -172,12 +172,11 @@ def _line_of(entry: str) -> str:
 
 
 def stacks_of_nodes(events: Any) -> dict[tuple[int, int], list[str]]:
-    """Return the stack of each forward operator, by its number and thread: of the first, as PyTorch does."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for event in events:
-        if event.scope != 1 and not _evaluated(event):
-            found.setdefault((event.sequence_nr, event.thread), event.stack)
-    return found
+    """Return the stack of each forward operator that made a node, by its number and thread.
+
+    Operators that make none, such as a dropout that does nothing, have the number of the next node. PyTorch takes the first of them.
+    """
+    return {(event.sequence_nr, event.thread): event.stack for event in events if event.scope != 1 and not _evaluated(event)}
 
 
 def _evaluated(event: Any) -> Any:

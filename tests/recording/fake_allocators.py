@@ -39,8 +39,9 @@ class Torch:
                 each.trace = []
 
     def _snapshot(self) -> dict:
+        traces = [list(each.trace) for each in self.allocators]  # Before it notes the snapshot itself, as PyTorch 2.11 does on an H100.
         segments = [segment | {"device": gpu} for gpu, each in enumerate(self.allocators) for segment in each.snapshot()]
-        return {"segments": segments, "device_traces": [list(each.trace) for each in self.allocators], "allocator_settings": {}}
+        return {"segments": segments, "device_traces": traces, "allocator_settings": {}}
 
 
 class TorchAllocator:

@@ -102,22 +102,20 @@ def torch_memory(before: Json, after: Json, said: list[str]) -> list[Held]:
 
 
 def _between(earlier: Sequence[Json], trace: Sequence[Json]) -> Sequence[Json] | None:
-    """Return the actions between two snapshots, which are actions, too; None where the first of them are forgotten."""
-    first = _last_snapshot(earlier)
-    if first < 0:
-        return trace[: _last_snapshot(trace)] if len(trace) < _MOST_ACTIONS else None
-    if first >= len(trace) or not _is_same(earlier[first], trace[first]):
-        return None
-    return trace[first + 1 : max(first + 1, _last_snapshot(trace))]
+    """Return the actions since a snapshot; None where the first of them are forgotten.
 
-
-def _last_snapshot(trace: Sequence[Json]) -> int:
-    places = (place for place in reversed(range(len(trace))) if trace[place]["action"] == "snapshot")
-    return next(places, len(trace) - 1)
+    ``earlier``: the history in that snapshot. The snapshot is the next action after it.
+    """
+    if not earlier and not trace:
+        return ()
+    place = 0
+    if earlier:
+        place = next((at + 1 for at in reversed(range(len(trace))) if _is_same(earlier[-1], trace[at])), len(trace))
+    return trace[place + 1 :] if place < len(trace) and trace[place]["action"] == "snapshot" else None
 
 
 def _is_same(one: Json, other: Json) -> bool:
-    """Tell whether two snapshots tell of the same action, whose time each of them makes of ticks of the processor anew."""
+    """Tell whether two snapshots tell of the same action, whose time each makes of ticks of the processor anew."""
     return all(one.get(key) == other.get(key) for key in ("action", "addr", "size")) and abs(one["time_us"] - other["time_us"]) < _APART_US
 
 
