@@ -98,6 +98,7 @@ KINDS = {
     "prediction": lambda: ss.what_if(comparison()["sync"].trace, engine="graph"),
     "ranks": lambda: Job.of(planted(3, 6, slow=lambda step, at: (2, 310) if at == 1 else None).ranks),
     "summary": lambda: ss.analysis.summary(comparison()["sync"].trace),
+    "sweep": lambda: ss.sweep("branches", {"branches": [2, 0]}, size=64, engines="async,graph", device="simulated", progress=False),
     "trace": lambda: comparison()["sync"].trace,
     "tuning": tuning,
     "verification": lambda: ss.verify(np.tanh, X, device="simulated", progress=False),

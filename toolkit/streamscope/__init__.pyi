@@ -16,6 +16,7 @@ from streamscope.comparing.compare import compare as compare
 from streamscope.comparing.comparison import Comparison as Comparison
 from streamscope.comparing.comparison import load_comparison as load_comparison
 from streamscope.comparing.explore import explore as explore
+from streamscope.comparing.sweep import sweep as sweep
 from streamscope.compiling.compare_compilation import compare_compilation as compare_compilation
 from streamscope.compiling.tuning import tune as tune
 from streamscope.compiling.warming import warm as warm

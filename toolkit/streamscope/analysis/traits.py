@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.engine_entry import ENGINES, GRAPH, STREAM, WAITING, traits_of
@@ -17,13 +17,13 @@ def _distance(engine: str) -> tuple[int, list[int]]:
     return len(traits), sorted(_NEAREST.index(one) if one in _NEAREST else len(_NEAREST) for one in traits)
 
 
-def reference_engine(metrics: Mapping[str, EngineMetrics]) -> str:
+def reference_engine(engines: Collection[str]) -> str:
     """Return the engine that the others are compared with: the plain one, or the nearest to it among those that ran.
 
     Its metrics classify the program. Engines without an entry count only where there are no others.
     """
-    known = [engine for engine in metrics if engine in ENGINES]
-    return min(known, key=_distance) if known else next(iter(metrics))
+    known = [engine for engine in engines if engine in ENGINES]
+    return min(known, key=_distance) if known else next(iter(engines))
 
 
 def base_of(engine: str, metrics: Mapping[str, EngineMetrics], reference: str) -> str:

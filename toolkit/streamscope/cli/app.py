@@ -22,13 +22,14 @@ from streamscope.cli.note import note
 from streamscope.cli.parameters import Command, WrongUsageError
 from streamscope.cli.ranks import ranks
 from streamscope.cli.read import read
+from streamscope.cli.sweep import sweep
 from streamscope.cli.terminal import complain
 from streamscope.cli.what_if import what_if
 from streamscope.cli.workloads import workloads
 from streamscope.docstrings import docstring
 from streamscope.errors import StreamscopeError
 
-COMMANDS = (compare, export, read, ranks, note, convert, diff, what_if, advise, workloads, doctor, calibrate, cache)
+COMMANDS = (compare, sweep, export, read, ranks, note, convert, diff, what_if, advise, workloads, doctor, calibrate, cache)
 
 _WRONG_USAGE = 2
 _WRITTEN_BY_OUT = (options.REPORT.flag, options.SAVE.flag)

@@ -93,12 +93,17 @@ WRONG_SETTING = partial(typer.BadParameter, param_hint=options.SET.flag)
 WRONG_GPUS = partial(typer.BadParameter, param_hint=options.GPUS.flag)
 
 
+def is_captured(name: str) -> bool:
+    """Tell whether a workload is named by a file of captured code."""
+    return name.endswith(_CAPTURED) or ("." in name and Path(name).is_file())
+
+
 def built(name: str, values: Mapping[str, int | str], gpus: int | Sequence[int] | None = None) -> tuple[Any, Sequence[Any], dict[str, int]]:
     """Return a workload's program and inputs, and all its settings, those that were not given by their defaults.
 
     A workload over several GPUs is made for those to run on. Captured code, the file of which is named, has its inputs.
     """
-    if name.endswith(_CAPTURED) or ("." in name and Path(name).is_file()):
+    if is_captured(name):
         from streamscope.capturing.saved import load_captured
 
         if values:

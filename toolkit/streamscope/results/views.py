@@ -80,6 +80,7 @@ VIEWS: Door[View] = Door(
         "prediction": "streamscope_widgets.prediction_view:PREDICTION",
         "ranks": "streamscope_widgets.ranks_view:RANKS",
         "summary": "streamscope_widgets.trace_view:SUMMARY",
+        "sweep": "streamscope_widgets.sweep_view:SWEEP",
         "trace": "streamscope_widgets.trace_view:TRACE",
         "tuning": "streamscope_widgets.tuning_view:TUNING",
         "verification": "streamscope_widgets.prediction_view:VERIFICATION",

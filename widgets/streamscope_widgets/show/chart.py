@@ -135,6 +135,8 @@ class Line:
     """Index of the point that the words stand at."""
     dashed: bool = False
     """A boundary, and not a line of equal values."""
+    colour: str = ""
+    """Of a line of measurements: its points are marked where they are few, and its words stand in the legend."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ class Panel:
     title: str
     x: Axis
     y: Axis
-    cells: Cells
+    cells: Cells | None
+    """Without any, rules stand at the ticks."""
     lines: tuple[Line, ...]
     labels: tuple[tuple[float, float, str], ...]
     """Bold words, and where their middle is."""
@@ -152,8 +155,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class PlaneChart:
-    """Panels under one title, with a line of small words below it."""
+    """Panels under one title, two beside each other, with a line of small words below it."""
 
     title: str
     below: str
     panels: tuple[Panel, ...]
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """Words of coloured lines with their colours, each once."""
+        return tuple(dict.fromkeys((line.words, line.colour) for panel in self.panels for line in panel.lines if line.colour))

@@ -12,8 +12,8 @@ import numpy as np
 
 from streamscope.arrays import FloatArray
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.chart import BESIDE, CHARACTER, Bars, Boxes, Dots, Line, Panel, PlaneChart, RowChart
-from streamscope_widgets.show.svg import FONT, document, shape, text, tick_text, ticks, words
+from streamscope_widgets.show.chart import BESIDE, CHARACTER, Bars, Boxes, Cells, Dots, Line, Panel, PlaneChart, RowChart
+from streamscope_widgets.show.svg import FONT, document, lane_legend, shape, text, tick_text, ticks, words
 
 WIDTH, ROW, BAR, MARGIN = 660, 38, 22, 14
 TOP, LEGEND, BOTTOM, RIGHT = 40, 22, 50, 8
@@ -150,9 +150,11 @@ def _legend(names: Sequence[tuple[str, str]]) -> list[tuple[str, str, float, int
     return entries
 
 
-PLANE_WIDTH, PLANE_HEIGHT, PANEL_WIDTH, PANEL_STEP = 980, 420, 400, 502
-"""In px, of a picture of two panels."""
+PLANE_WIDTH, PLANE_HEIGHT, PANEL_WIDTH, PANEL_STEP, PANEL_DROP = 980, 420, 400, 502, 344
+"""In px, of a picture of two panels; and how far further ones lie below."""
 PANEL_HEIGHT, PANEL_TOP, PANEL_LEFT = 268, 96, 58
+MOST_DOTS = 16
+"""Points of a line that are marked; of a longer one, none is."""
 SMALL_CHARACTER = 6.2
 """About the width of a character in px, at a font size of 11.5."""
 PLANE_STYLE = (
@@ -167,19 +169,25 @@ PLANE_STYLE = (
 
 
 def plane_svg(chart: PlaneChart) -> str:
-    """Return a chart of two panels as an SVG document, about 20 kB each."""
-    planes = [_Plane(panel, PANEL_LEFT + PANEL_STEP * index, PANEL_WIDTH) for index, panel in enumerate(chart.panels)]
+    """Return a chart of panels as an SVG document, about 20 kB for each panel of cells."""
+    alone = len(chart.panels) == 1
+    planes = [
+        _Plane(panel, PANEL_LEFT + PANEL_STEP * (index % 2), PANEL_TOP + PANEL_DROP * (index // 2), PANEL_WIDTH + PANEL_STEP * alone)
+        for index, panel in enumerate(chart.panels)
+    ]
     panels = [part for plane in planes for part in plane.draw()]
     head = [text(14, 26, chart.title, class_="head"), text(14, 45, chart.below, class_="soft")]
-    return document(PLANE_WIDTH, PLANE_HEIGHT, shape("style", PLANE_STYLE), *head, *panels, label=chart.title)
+    height = PLANE_HEIGHT + PANEL_DROP * ((len(chart.panels) - 1) // 2)
+    legend = lane_legend(chart.legend, 14, 54)[0]
+    return document(PLANE_WIDTH, height, shape("style", PLANE_STYLE), *head, *legend, *panels, label=chart.title)
 
 
 class _Plane:
-    """Draws one panel, whose left edge is at ``left`` px."""
+    """Draws one panel, whose upper left corner is at ``left`` and ``top`` px."""
 
-    def __init__(self, panel: Panel, left: float, width: float) -> None:
-        self.panel, self.left, self.width = panel, left, width
-        self.right, self.bottom = left + width, PANEL_TOP + PANEL_HEIGHT
+    def __init__(self, panel: Panel, left: float, top: float, width: float) -> None:
+        self.panel, self.left, self.top, self.width = panel, left, top, width
+        self.right, self.bottom = left + width, top + PANEL_HEIGHT
 
     def x(self, value: float) -> float:
         axis = self.panel.x
@@ -192,23 +200,27 @@ class _Plane:
     def draw(self) -> Iterator[str]:
         """Yield the panel's elements, from the back to the front."""
         panel = self.panel
-        yield from self.cells()
+        yield from self.rules() if panel.cells is None else self.cells(panel.cells)
         for line in panel.lines:
             yield from self.line(line)
         for x, y, label in panel.labels:
             yield text(self.x(x), min(self.y(y) + 4, self.bottom - 6), label, class_="name mid halo")
-        yield text(self.left, PANEL_TOP - 12, panel.title, class_="name")
+        yield text(self.left, self.top - 12, panel.title, class_="name")
         for place, label in panel.x.ticks:
             yield text(self.x(place), self.bottom + 17, label, class_="soft mid")
         for place, label in panel.y.ticks:
             yield text(self.left - 8, self.y(place) + 4, label, class_="soft", text_anchor="end")
         yield text(self.left + self.width / 2, self.bottom + 38, panel.x.title, class_="mid")
-        x, y = self.left - 42, PANEL_TOP + PANEL_HEIGHT / 2
+        x, y = self.left - 42, self.top + PANEL_HEIGHT / 2
         yield text(x, y, panel.y.title, class_="mid", transform=f"rotate(-90 {x:.0f} {y:.0f})")
 
-    def cells(self) -> Iterator[str]:
+    def rules(self) -> Iterator[str]:
+        """Yield a rule at each tick of the values."""
+        for place, _ in self.panel.y.ticks:
+            yield _line(self.left, self.y(place), self.right, self.y(place), palette.RULE)
+
+    def cells(self, cells: Cells) -> Iterator[str]:
         """Yield each row as stretches of one colour."""
-        cells = self.panel.cells
         xs, ys = [self.x(edge) for edge in _edges(cells.x)], [self.y(edge) for edge in _edges(cells.y)]
         for row, codes in enumerate(cells.colour):
             for code, group in groupby(range(len(codes)), key=codes.__getitem__):
@@ -220,6 +232,11 @@ class _Plane:
 
     def line(self, line: Line) -> Iterator[str]:
         points = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in zip(line.x, line.y, strict=True))
+        if line.colour:
+            yield shape("polyline", points=points, fill="none", stroke=line.colour, stroke_width="1.8")
+            for x, y in zip(line.x, line.y, strict=True) if len(line.x) <= MOST_DOTS else ():
+                yield shape("circle", cx=self.x(x), cy=self.y(y), r="3", fill=line.colour)
+            return
         yield shape("polyline", points=points, class_="dual" if line.dashed else "line")
         x, y = self.x(line.x[line.at]), self.y(line.y[line.at])
         if line.dashed:
