@@ -59,6 +59,7 @@ def test_lanes_have_their_values_units_and_range(trace):
 def test_only_traces_that_count_have_lanes(trace, five_engines):
     plain = five_engines(4)["async"]
     assert details_of(as_groups([plain])) == []
+    assert details_of(as_groups([replace(plain, memory=Allocations.of([Allocation(4)]))])) == []  # It does not change.
     assert details_of(as_groups([trace])) == ["counters"]
     assert TimelineWidget(as_groups([plain])).shows == ["overlap"]
     assert TimelineWidget(as_groups([trace])).shows == ["overlap", "counters"]

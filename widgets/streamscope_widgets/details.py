@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streamscope.analysis import call_tree, memory
 from streamscope.analysis.call_tree import CallTree, TreeBy
 from streamscope.trace import Trace
-from streamscope.trace.memory import Level
+from streamscope.trace.memory import HELD, Level
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope.words import shortened
@@ -40,7 +40,8 @@ def tells_code(trace: Trace) -> dict[TreeBy, bool]:
 def details_of(groups: Sequence[TimelineGroup]) -> list[str]:
     """Return what the second bundle has to show of some groups."""
     code = any(any(tells_code(group.trace).values()) for group in groups)
-    counted = any(map(len, (found for group in groups for found in (group.trace.counters, group.trace.markers, group.trace.memory))))
+    traces = [group.trace for group in groups]
+    counted = any(len(trace.counters) or len(trace.markers) or _changing_memories(trace) for trace in traces)
     return ["code"] * code + ["counters"] * counted
 
 
@@ -103,15 +104,27 @@ def encode_tree(trace: Trace, by: TreeBy, block: ColumnBlock, rows: int | None) 
 
 
 def encode_counters(groups: Sequence[TimelineGroup], block: ColumnBlock) -> CountersAnswer:
-    """Encode the counters, markers and memory of each group."""
-    return {"groups": [_counters_of(group.trace, block) for group in groups]}
+    """Encode the counters, markers and memory of each group. All memory has one scale."""
+    found = [_counters_of(group.trace, block) for group in groups]
+    memories = [lane for group in found for lane in group["lanes"] if lane["peak"] is not None]
+    for lane in memories:
+        lane["high"] = max(each["high"] for each in memories)
+    return {"groups": found}
+
+
+def _changing_memories(trace: Trace) -> list[int]:
+    """Return the GPUs whose memory changes during the trace."""
+    held, begin_ns = trace.memory, int(trace.spans.start_ns.min(initial=0))
+    changing = (held.gpu >= 0) & ((held.start_ns > begin_ns) | (held.end_ns < HELD))
+    found: list[int] = np.unique(held.gpu[changing]).tolist()
+    return found[:MOST_MEMORIES]
 
 
 def _counters_of(trace: Trace, block: ColumnBlock) -> CountersOfGroup:
     counters, markers = trace.counters, trace.markers
     sizes = np.bincount(counters.series, minlength=len(counters.described))
     chosen = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COUNTERS])
-    lanes = [_memory_lane(trace, gpu, block) for gpu in np.unique(trace.memory.gpu[trace.memory.gpu >= 0]).tolist()[:MOST_MEMORIES]]
+    lanes = [_memory_lane(trace, gpu, block) for gpu in _changing_memories(trace)]
     lanes += [_counter_lane(trace, number, block) for number in chosen.tolist()]
     texts = [shortened(text, LONGEST_NAME) for text in markers.texts]
     marked: Marked = {"count": len(markers), "time": block.add_rising(markers.time_ns), "name": block.add(markers.name), "texts": texts}
