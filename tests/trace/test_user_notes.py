@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -145,4 +146,50 @@ def test_a_prediction_says_that_it_has_none():
     trace = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)["async"].trace
     predicted = ss.what_if(trace.with_note("slow here", 3), engine="graph")
     assert predicted.user_notes == ()
-    assert "left out: your notes of the trace, whose times would be others, too" in predicted.info.notes
+    assert any("your notes of the trace, whose times would be others, too" in note for note in predicted.info.notes)
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_kineto_gives_them_back(tmp_path, name):
+    trace = replace(NOTED, user_notes=(*NOTED.user_notes, Note("over it", 5_000, 26_001), Note("far before", -7_000, -6_500)))
+    again = ss.read(trace.to_kineto(tmp_path / name))
+    assert again.user_notes == trace.user_notes
+    assert again.markers.names == []
+    assert not any("left out" in note for note in again.info.notes)
+
+
+def test_other_programs_see_slices_that_do_not_overlap(tmp_path):
+    trace = NOTED.with_note("over it", 5, 26).with_note("after it", 26.001)
+    events = json.loads(trace.to_kineto(tmp_path / "t.json").read_text())["traceEvents"]
+    found = [(event["name"], event["tid"], event["ts"], event["dur"]) for event in events if event.get("cat") == "streamscope note"]
+    first = found[0][1]
+    assert found == [
+        ("late", first, 5, 21.001), ("over it", first + 1, 5, 21), ("first kernel", first + 2, 5, 20),
+        ("b <late> | again", first + 3, 5, 0), ("after it", first, 26.001, 0),
+    ]  # fmt: skip
+    names = {event["tid"] for event in events if event["ph"] == "M" and event["args"].get("name") == "your notes"}
+    assert names == {first, first + 1, first + 2, first + 3}
+    assert first not in {event["tid"] for event in events if event.get("cat") != "streamscope note" and event["ph"] == "X"}
+
+
+def test_perfetto_has_instants_and_slices(tmp_path):
+    proto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    trace = replace(NOTED, counters=Counters([3], [0], [1.0], (Series("loss"),)))
+    packets = proto.Trace.FromString(trace.to_perfetto(tmp_path / "t.pftrace").read_bytes()).packet
+    tracks = [each.track_descriptor for each in packets if each.HasField("track_descriptor")]
+    assert len({track.uuid for track in tracks}) == len(tracks)
+    ours = {track.uuid for track in tracks if track.name == "your notes"}
+    events = [(each.timestamp, each.track_event.type, each.track_event.name) for each in packets if each.track_event.track_uuid in ours]
+    begin, end, instant = (getattr(proto.TrackEvent, f"TYPE_{kind}") for kind in ("SLICE_BEGIN", "SLICE_END", "INSTANT"))
+    assert events == [
+        (5_000, begin, "late"), (26_001, end, ""), (5_000, begin, "first kernel"), (25_000, end, ""), (5_000, instant, "b <late> | again"),
+    ]  # fmt: skip
+    assert tracks[0].description.splitlines()[-1] == "note: run on Monday"
+
+
+def test_wrong_notes_of_a_file_are_left_out_and_said(tmp_path):
+    path = NOTED.to_kineto(tmp_path / "t.json")
+    path.write_text(path.read_text().replace('"b <late> | again"', '""').replace('{"lane": "GPU 1 stream 7"}', '{"lane": 5}'))
+    found = ss.read(path)
+    assert [note.text for note in found.user_notes] == ["run on Monday", "first kernel"]
+    assert "left out: 2 notes with a text, a time or a lane that none can have" in found.info.notes

@@ -2,8 +2,8 @@
 
 Work on the device is a ``GpuRenderStageEvent`` on the hardware queue of its stream, with its launch's size and the ids of the events that
 it waited for, which become arrows. Host calls are slices. A call that put work on the device names it by Perfetto's ``GpuCorrelation``,
-which becomes arrows, too. Each counter is a track, and markers are instants of one. Times are those of the trace; where some lie before
-its zero, all are moved by as much.
+which becomes arrows, too. Each counter is a track, markers are instants of one, and your notes instants and slices of others. Times are
+those of the trace; where some lie before its zero, all are moved by as much.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamscope.files import written_whole
 from streamscope.formats.kineto.writer import titled
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 from streamscope.trace.trace import Trace
-from streamscope.trace.tracks import Track, launched_by, time_before_zero_ns, tracks_of
+from streamscope.trace.tracks import Track, launched_by, levels_of, time_before_zero_ns, tracks_of
 
 _AT_ONCE = 4096
 """Packets that are in memory at one time."""
@@ -137,6 +137,7 @@ class _Packets:
                 self._calls(rows, index)
         self._counters(len(tracks))
         self._markers(len(tracks))
+        self._notes(len(tracks) + 1 + len(self.trace.counters.described))
 
     def _counters(self, tracks: int) -> None:
         """Write a track for each counter, and its values."""
@@ -168,6 +169,25 @@ class _Packets:
             if thread:
                 event.debug_annotations.add(name="thread", string_value=thread)
 
+    def _notes(self, tracks: int) -> None:
+        """Write your notes on times: moments as instants, stretches as slices, on so many tracks that none lies over another."""
+        named = set[int]()
+        for level, note in levels_of(self.trace.user_notes):
+            uuid = _FIRST_TRACK + tracks + level
+            if uuid not in named:
+                descriptor = self.add().track_descriptor
+                descriptor.uuid, descriptor.parent_uuid, descriptor.name = uuid, _PROCESS, "your notes"
+                named.add(uuid)
+            times_ns = [self.shift_ns + (time_ns or 0) for time_ns in (note.start_ns, note.end_ns)]
+            event = self.add(timestamp=times_ns[0], sequence_flags=_NEEDS_NAMES).track_event
+            moment = note.start_ns == note.end_ns
+            event.type = proto.TrackEvent.TYPE_INSTANT if moment else proto.TrackEvent.TYPE_SLICE_BEGIN
+            event.track_uuid, event.name = uuid, note.text
+            if note.lane:
+                event.debug_annotations.add(name="lane", string_value=note.lane)
+            if not moment:
+                self._end(times_ns[1], uuid - _FIRST_TRACK)
+
     def _clock(self) -> None:
         packet = self.add(timestamp=0)
         packet.clock_snapshot.primary_trace_clock = proto.BUILTIN_CLOCK_BOOTTIME
@@ -198,8 +218,9 @@ class _Packets:
     def _descriptors(self, tracks: Sequence[Track]) -> None:
         """Write the packets that name the process and the tracks of the host."""
         info = self.trace.info
+        whole = (f"note: {note.text}" for note in self.trace.user_notes if note.start_ns is None)
         descriptor = self.add().track_descriptor
-        descriptor.uuid, descriptor.description = _PROCESS, "\n".join((f"recorded by: {info.recorder}", *info.notes))
+        descriptor.uuid, descriptor.description = _PROCESS, "\n".join((f"recorded by: {info.recorder}", *info.notes, *whole))
         descriptor.child_ordering = proto.TrackDescriptor.EXPLICIT
         descriptor.process.pid, descriptor.process.process_name = _PROCESS, titled(self.trace)
         if info.device.simulated:

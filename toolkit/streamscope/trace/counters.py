@@ -380,15 +380,16 @@ def _on_a_line(text: str) -> str:
 
 
 class Noted:
-    """Values and markers as a reader or a recorder collects them, on its clock and in any order."""
+    """Values, markers and notes as a reader or a recorder collects them, on its clock and in any order."""
 
     def __init__(self) -> None:
         self._series: dict[Series, int] = {}
         self._values: list[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]] = []
         self._markers: list[tuple[int, str, str]] = []
+        self._notes: list[tuple[int, int, str, str]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._values or self._markers)
+        return bool(self._values or self._markers or self._notes)
 
     def number(self, series: Series) -> int:
         """Return the number of a series, a new one where it is seen for the first time."""
@@ -401,6 +402,22 @@ class Noted:
     def add_markers(self, rows: Sequence[tuple[int, str, str]]) -> None:
         """Add markers: time, name and thread."""
         self._markers += rows
+
+    def add_notes(self, rows: Sequence[tuple[int, int, str, str]]) -> None:
+        """Add notes of the user: start, end, text and lane."""
+        self._notes += rows
+
+    def notes(self, zero_ns: int, said: list[str]) -> tuple[Note, ...]:
+        """Return the notes of the user on a clock with this zero, and note what cannot be one."""
+        found, wrong = [], 0
+        for start_ns, end_ns, text, lane in self._notes:
+            try:
+                found.append(Note(text, start_ns - zero_ns, end_ns - zero_ns, lane))
+            except TraceError:
+                wrong += 1
+        if wrong:
+            said.append(f"left out: {counted(wrong, 'note')} with a text, a time or a lane that none can have")
+        return tuple(found)
 
     def tables(self, zero_ns: int, said: list[str]) -> tuple[Counters, Markers]:
         """Return both tables on a clock with this zero, and note what a trace cannot hold."""

@@ -164,13 +164,15 @@ def foreign_trace(
         copies = []
     sites = _launch_sites(found, table, said)
     counters, markers = noted.tables(zero_ns, said) if noted else (Counters(), Markers())
+    user_notes = noted.notes(zero_ns, said) if noted else ()
     held = Allocations() if memory is None else memory(zero_ns, said)
     if gpu is not None:
         counters, held = counters.of_gpu(gpu), held.of_gpu(gpu)
     began_ns = None if clock_ns is None else clock_ns + zero_ns
     about = TraceInfo(engine, program, device, recorder, notes=tuple(said), zero_ns=began_ns, **info)
     beside: dict[str, Any] = {"collectives": collectives, "peers": PeerCopies.of(copies), "sites": sites}
-    return Trace(table, about, _origins(found, waits), counters=counters, markers=markers, memory=held, **beside)
+    beside |= {"counters": counters, "markers": markers, "memory": held, "user_notes": user_notes}
+    return Trace(table, about, _origins(found, waits), **beside)
 
 
 def _order(start_ns: IntArray, end_ns: IntArray) -> IntArray:

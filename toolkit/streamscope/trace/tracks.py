@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanTable
 
 if TYPE_CHECKING:
+    from streamscope.trace.counters import Note
     from streamscope.trace.trace import Trace
 
 
@@ -111,7 +112,15 @@ def numbered(tracks: list[Track]) -> list[int]:
 
 def time_before_zero_ns(trace: Trace) -> int:
     """Return how long before the trace's zero it begins, in ns. Writers add that to all times: Perfetto drops spans that begin before 0."""
-    return max(0, *(-int(times_ns.min(initial=0)) for times_ns in (trace.spans.start_ns, trace.counters.time_ns, trace.markers.time_ns)))
+    moments = (trace.spans.start_ns, trace.counters.time_ns, trace.markers.time_ns)
+    return max(0, *(-int(times_ns.min(initial=0)) for times_ns in moments), *(-(note.start_ns or 0) for note in trace.user_notes))
+
+
+def levels_of(notes: Iterable[Note]) -> list[tuple[int, Note]]:
+    """Return the notes that are on times, in their order, each with the level of notes on which it keeps apart from the others."""
+    timed = sorted((note for note in notes if note.start_ns is not None), key=lambda note: (note.start_ns, -(note.end_ns or 0)))
+    starts, ends = ([getattr(note, name) for note in timed] for name in ("start_ns", "end_ns"))
+    return list(zip(placed(starts, ends, repeat(True)), timed, strict=True))
 
 
 def launched_by(spans: SpanTable) -> tuple[IntArray, IntArray]:

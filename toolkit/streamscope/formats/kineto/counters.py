@@ -16,7 +16,7 @@ from streamscope.formats.kineto.events import COUNTER
 from streamscope.formats.kineto.values import times_ns
 from streamscope.formats.kineto.writer import VALUE
 from streamscope.trace.activities import named_place
-from streamscope.trace.counters import LONGEST_COUNTER, Counters, Markers, Noted, Series
+from streamscope.trace.counters import LONGEST_COUNTER, MOST_NOTES, Counters, Markers, Noted, Series
 
 _INSTANTS = ("i", "I")
 _OF_THE_PROFILER = ("Record Window End", "Iteration Start:")
@@ -37,10 +37,11 @@ class CountersAndMarkers:
         self._codes: dict[_Key, int] = {}
         self._values: list[tuple[list[int], Any, list[float]]] = []
         self._markers: list[tuple[int, str, str]] = []
+        self._notes: list[tuple[int, int, str, str]] = []
         self._count = 0
 
     def __bool__(self) -> bool:
-        return bool(self._values or self._markers)
+        return bool(self._values or self._markers or self._notes)
 
     def add(self, phase: str, events: Sequence[Any]) -> Sequence[Any]:
         """Keep the counters and markers among the events of one phase, and return those that are neither."""
@@ -85,6 +86,16 @@ class CountersAndMarkers:
             thread = "" if event.tid is None else named_place("thread", printable(str(event.tid))[:200])
             self._markers.append((time_ns, _shown(event.name), thread))
 
+    def add_notes(self, events: Sequence[Any]) -> None:
+        """Keep notes of the user, as a file of ours has them."""
+        timed = [event for event in events[: MOST_NOTES - len(self._notes)] if event.ts is not None and event.dur is not None]
+        start_ns = times_ns([event.ts for event in timed])
+        end_ns = start_ns + times_ns([event.dur for event in timed])
+        for event, start, end in zip(timed, start_ns.tolist(), end_ns.tolist(), strict=True):
+            self._notes.append((start, end, event.name, (event.args and event.args.lane) or ""))
+        if len(timed) < len(events):
+            self.lost[f"that are notes without a time, or beyond {MOST_NOTES:,}"] += len(events) - len(timed)
+
     def noted(self, gpu_of: Mapping[str, int], *, ours: bool) -> Noted:
         """Return all of them, on the clock of the file.
 
@@ -104,6 +115,7 @@ class CountersAndMarkers:
         for codes, times, values in self._values:
             found.add_values([numbers[code] for code in codes], times, values)
         found.add_markers(self._markers)
+        found.add_notes(self._notes)
         return found
 
 

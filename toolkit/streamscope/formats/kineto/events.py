@@ -73,6 +73,7 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     sequence: Any = msgspec.field(default=None, name="Seq")
     reduction: Any = None
     instance: Any = None
+    lane: Any = None
     from_gpu: Any = msgspec.field(default=None, name="fromDevice")
     to_gpu: Any = msgspec.field(default=None, name="toDevice")
     copy_context: Any = msgspec.field(default=None, name="inContext")

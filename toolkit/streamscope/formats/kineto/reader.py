@@ -25,6 +25,7 @@ from streamscope.formats.kineto.memory import MemoryMarks, is_mark
 from streamscope.formats.kineto.ranks import by_process, of_one_process
 from streamscope.formats.kineto.stacks import MOST_FRAMES, Frames, Operators, Stacks, ThreadTimes
 from streamscope.formats.kineto.values import fact_of, products, times_ns, whole_numbers
+from streamscope.formats.kineto.writer import NOTE
 from streamscope.formats.metadata import created_at, device_info, host_info, versions_of
 from streamscope.trace.activities import (
     FAR_NS,
@@ -38,6 +39,7 @@ from streamscope.trace.activities import (
     no_work,
     wanted_gpus,
 )
+from streamscope.trace.counters import Note
 from streamscope.trace.file_checks import DamagedError, named_values
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo, TraceInfo
@@ -70,7 +72,15 @@ _QUIET = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "trace", 
 _QUIET_PHASES = frozenset("MstfEe")
 """Names of processes and threads, flows, and ends, whose begins are counted."""
 _BEGUN = "whose begin and end stand apart"
-_OF_THE_HOST = _QUIET | {*_RANGES, "python_function", "cpu_instant_event", "external_correlation", "cuda_event", "cuda_profiler_range"}
+_OF_THE_HOST = _QUIET | {
+    *_RANGES,
+    NOTE,
+    "python_function",
+    "cpu_instant_event",
+    "external_correlation",
+    "cuda_event",
+    "cuda_profiler_range",
+}
 """Categories that say nothing of another accelerator."""
 
 
@@ -100,7 +110,8 @@ def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | Non
         return trace
     device = DeviceInfo(own.device.kind, own.device.name, trace.info.device.details)
     own = replace(own, device=device, notes=trace.info.notes, ledger=trace.info.ledger, zero_ns=trace.info.zero_ns)
-    return replace(trace, info=own)
+    whole = [Note(**named_values(stored)) for stored in named_values(reader.beside.streamscope).get("user_notes", ())]
+    return replace(trace, info=own, user_notes=(*whole, *trace.user_notes))
 
 
 def _own_info(stored: Any) -> TraceInfo:
@@ -256,6 +267,8 @@ class _Collected:
                 self._add_synchronisations(events)
             elif category == "python_function":
                 self._add_frames(events)
+            elif category == NOTE:
+                self._noted.add_notes(events)
             elif category not in _QUIET:
                 self._lost[_of_category(category)] += len(events)
             self._categories[category] += len(events)

@@ -1,7 +1,7 @@
 """Traces as Kineto's Chrome JSON, for Perfetto, chrome://tracing, Holistic Trace Analysis and whatever else reads PyTorch's traces.
 
 Rows that name processes and threads come first, then the spans in the order of the table, then the arrows,
-values of counters, and markers. A time is in µs, with three
+values of counters, markers, and your notes. A time is in µs, with three
 decimals. Times count from the earliest span, since programs drop events before 0. The key ``streamscope`` beside ``traceEvents`` says
 whether times are simulated, how they were recorded, and of which engine and program.
 """
@@ -12,7 +12,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from streamscope.trace.launch_sites import listed_sites
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
-from streamscope.trace.tracks import Track, launched_by, numbered, time_before_zero_ns, tracks_of
+from streamscope.trace.tracks import Track, launched_by, levels_of, numbered, time_before_zero_ns, tracks_of
 
 _OURS = "streamscope"
 _EVENTS = "traceEvents"
@@ -61,6 +61,8 @@ assert set(CATEGORIES) == set(SpanKind)
 
 SITE = "launch site"
 """Argument of a call: number of its place in the user's code among ``sites`` of the key ``streamscope``."""
+NOTE = "streamscope note"
+"""Category of your notes."""
 VALUE = "value"
 """Name of the one part of a counter without a unit."""
 FLOW, WAIT = "ac2g", "streamscope wait"
@@ -112,7 +114,14 @@ def _write(trace: Trace, file: Any) -> None:
     start_ns = trace.spans.start_ns + time_before_zero_ns(trace)
     table = _Table(trace, pid, np.array([*numbers, 0], np.int64)[track], start_ns, _from_one(trace.spans.correlation))
     threads = {one.lane: number for one, number in zip(tracks, numbers, strict=True) if not one.device and not one.level}
-    for texts in (_spans(table), _launch_arrows(table), _wait_arrows(table), _counters(trace), _markers(trace, threads)):
+    for texts in (
+        _spans(table),
+        _launch_arrows(table),
+        _wait_arrows(table),
+        _counters(trace),
+        _markers(trace, threads),
+        _notes(trace, numbers),
+    ):
         for some in texts:
             file.write(f",\n{some}".encode())
     file.write(b"\n]}\n")
@@ -144,6 +153,23 @@ def _markers(trace: Trace, threads: Mapping[str, int]) -> Iterator[str]:
         yield ",\n".join(rows)
 
 
+def _notes(trace: Trace, numbers: Sequence[int]) -> Iterator[str]:
+    """Yield your notes as slices of threads of their own, so many that none lies over another."""
+    found, pid = levels_of(trace.user_notes), _host_pid(trace)
+    if not found:
+        return
+    first = 1 + max(numbers, default=0)
+    times_ns = np.array([(note.start_ns, note.end_ns) for _, note in found], np.int64)
+    columns = zip(found, _us(times_ns[:, 0] + time_before_zero_ns(trace)), _us(times_ns[:, 1] - times_ns[:, 0]), strict=True)
+    named = {"ph": "M", "name": "thread_name", "pid": pid, "args": {"name": "your notes"}}
+    yield ",\n".join(json.dumps({**named, "tid": first + level}) for level in sorted({level for level, _ in found}))
+    yield ",\n".join(
+        f'{{"ph": "X", "cat": "{NOTE}", "name": {json.dumps(note.text)}, "pid": {pid}, "tid": {first + level}, '
+        f'"ts": {start}, "dur": {length}, "args": {json.dumps({"lane": note.lane} if note.lane else {})}}}'
+        for (level, note), start, length in columns
+    )
+
+
 def _from_one(correlation: IntArray) -> IntArray:
     """Return correlations that count from 1, as CUPTI's do: programs take 0 for none. Those that do already stay as they are."""
     found = correlation.astype(np.int64)
@@ -170,6 +196,7 @@ def _head(trace: Trace) -> dict[str, Any]:
             "stretched": info.stretched,
             "device": {"kind": info.device.kind, "name": info.device.name},
             **info.job,
+            **({"user_notes": whole} if (whole := [asdict(note) for note in trace.user_notes if note.start_ns is None]) else {}),
             **({"sites": listed_sites(trace.sites.sites)} if len(trace.sites) else {}),
             **({} if info.zero_ns is None else {"clock_ns": info.zero_ns - time_before_zero_ns(trace)}),
         },
