@@ -22,6 +22,9 @@ from streamscope.compiling.tuning import tune as tune
 from streamscope.compiling.warming import warm as warm
 from streamscope.devices import open_device as open_device
 from streamscope.devices.cuda.bench import auxiliary_stream as auxiliary_stream
+from streamscope.differentiating.gradients import grad as grad
+from streamscope.differentiating.gradients import value_and_grad as value_and_grad
+from streamscope.differentiating.gradients import vjp as vjp
 from streamscope.engines.nvtx_ranges import nvtx as nvtx
 from streamscope.engines.prepare import prepare as prepare
 from streamscope.engines.pushed.engine import Engine as Engine

@@ -44,8 +44,13 @@ def with_shared_parts(function: _Documented) -> _Documented:
         By default the GPU, and without one the simulated device. ``"cuda:1"`` is another GPU.
     """
     if function.__doc__:  # ``python -OO`` strips it.
-        function.__doc__ = _PLACE.sub(lambda place: textwrap.indent(SHARED[place[2]], place[1]), function.__doc__)
+        function.__doc__ = _PLACE.sub(_part, function.__doc__)
     return function
+
+
+def _part(place: re.Match[str]) -> str:
+    """Return a part with the indentation of its place; parts may name parts."""
+    return textwrap.indent(_PLACE.sub(_part, SHARED[place[2]]), place[1])
 
 
 def docstring(function: Callable[..., Any]) -> str:

@@ -147,6 +147,8 @@ class ProgramFunction:
             result_shapes=shapes,
             needs_row_major=tracer.reshapes and tracer.writes_in_place(inputs),
         )
+        if tracer.finish is not None:
+            traced = tracer.finish(traced)
         return fused(traced) if self.fuse else traced
 
     def by_position(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -173,9 +175,9 @@ class ProgramFunction:
             names += [f"{name}[{index}]" for index in range(len(value))] if variadic else [name]
         return names
 
-    def _outputs(self, tracer: Tracer, result: object) -> list[Symbol]:
+    def _outputs(self, tracer: Tracer, result: Any) -> list[Symbol]:
         # Among several, None is the gradient of an operand that has none.
-        outputs: list[Any] = [one for one in result if one is not None] if isinstance(result, tuple | list) else [result]
+        outputs = [one for one in _flat(result) if one is not None] if isinstance(result, tuple | list) else [result]
         hint = "return what an operator returned, or a tuple of such variables"
         if result is None or not outputs:
             raise ProgramError(f"program {self.name!r} returned nothing", hint=hint)
@@ -190,6 +192,15 @@ class ProgramFunction:
                     hint="index again after the write, or copy before it: x[i].copy()",
                 )
         return [output.base if output.seen is None else output for output in outputs]
+
+
+def _flat(results: Any) -> Iterator[Any]:
+    """Yield the results of tuples and lists, which may hold further ones, as a value and its gradients do."""
+    for each in results:
+        if isinstance(each, tuple | list):
+            yield from _flat(each)
+        else:
+            yield each
 
 
 def _placed_results(outputs: Sequence[Symbol], inputs: Sequence[Symbol]) -> tuple[list[Symbol], dict[int, tuple[int, ...]]]:

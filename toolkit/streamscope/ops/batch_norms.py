@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 
-from streamscope.kernels.expression.promotion import Promoted
 from streamscope.ops.application import require, specs_of
 from streamscope.ops.definition import Definition
-from streamscope.ops.elementwise_operator import Elementwise, Scalars
 from streamscope.ops.layer_norms import checked_eps
-from streamscope.ops.variances import exact_moments
+from streamscope.ops.selection import astype
+from streamscope.ops.variances import OfFirst, exact_moments
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import applies_operators
-from streamscope.program.variable import ArraySpec
-
-
-class _OfChannels(Elementwise):
-    """An element-wise operator whose first operand says the dtype of the result; statistics may have more digits."""
-
-    def promoted(self, specs: Sequence[ArraySpec], scalars: Scalars) -> Promoted:
-        """Return the dtypes that the operands are taken in, and the result's."""
-        dtypes = iter(spec.dtype for spec in specs)
-        first = specs[0].dtype
-        number = np.dtype(np.float32) if first == np.float16 else first
-        return Promoted(tuple(number if name in scalars else next(dtypes) for name in self.definition.operands), first, number)
-
+from streamscope.program.tracer import Backward, applies_operators
 
 _OPERANDS = ("x", "weight", "bias", "mean", "variance", "eps")
-_normalise = _OfChannels(
+_normalise = OfFirst(
     Definition(
         "batch_norm",
         "Return ``(x - mean) * rsqrt(variance + eps) * weight + bias``.",
@@ -42,7 +29,21 @@ _normalise = _OfChannels(
         flops=6,
     )
 )
-_through_statistics = _OfChannels(
+_given = OfFirst(
+    replace(
+        _normalise.definition,
+        gradient=(
+            "dy * (weight * rsqrt(variance + eps))",
+            "dy * ((x - mean) * rsqrt(variance + eps))",
+            "dy",
+            "-dy * (weight * rsqrt(variance + eps))",
+            "-dy * ((x - mean) * rsqrt(variance + eps) * weight / (2 * (variance + eps)))",
+            None,
+        ),
+    )
+)
+"""With statistics that are given: only a backward pass asks for their gradients, and for that of x."""
+_through_statistics = OfFirst(
     Definition(
         "batch_norm_gradient",
         "Return the gradient of x through the batch's statistics, too.",
@@ -53,6 +54,20 @@ _through_statistics = _OfChannels(
         flops=10,
     )
 )
+
+
+class _OfBatch(OfFirst):
+    """With the batch's own statistics: the gradient of x goes through them, too, so that they have none of their own."""
+
+    def _pulled_back(self, backward: Backward) -> Sequence[Symbol | None]:
+        x, weight, mean, variance = map(backward.operand, (0, 1, 3, 4))
+        eps = backward.attributes["scalars"]["eps"]
+        dx, dweight, dbias = batch_norm_backward(x, weight, mean, variance, backward.dy, eps=eps)
+        dtype = backward.read_specs[2].dtype
+        return [dx, dweight, dbias if dbias.dtype == dtype else astype(dbias, dtype), None, None]
+
+
+_of_batch = _OfBatch(_normalise.definition)
 
 
 def _check(operator: str, x: object, **rows: object) -> Symbol:
@@ -91,7 +106,7 @@ def batch_norm(x: object, weight: object, bias: object, mean: object, variance: 
      [3. 5.]]
     """
     _check("batch_norm", x, weight=weight, bias=bias, mean=mean, variance=variance)
-    return _normalise(x, weight, bias, mean, variance, checked_eps("batch_norm", eps), out=out)
+    return _given(x, weight, bias, mean, variance, checked_eps("batch_norm", eps), out=out)
 
 
 @applies_operators
@@ -122,7 +137,7 @@ def batch_norm_training(x: object, weight: object, bias: object, *, eps: float =
     number = checked_eps("batch_norm_training", eps)
     batch = _check("batch_norm_training", x, weight=weight, bias=bias)
     mean, variance = exact_moments(batch, tuple(range(len(batch.shape) - 1)))
-    return _normalise(batch, weight, bias, mean, variance, number), mean, variance
+    return _of_batch(batch, weight, bias, mean, variance, number), mean, variance
 
 
 @applies_operators

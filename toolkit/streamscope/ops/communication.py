@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
 from streamscope.ops.application import require
+from streamscope.ops.selection import filled
 from streamscope.program.collective import DTYPES, REDUCTIONS, Collective, CollectiveKind, Reduction
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, applies_operators, checked_gpu, current_tracer, of_list
+from streamscope.program.tracer import (
+    AN_INPUT,
+    Application,
+    Attributes,
+    Backward,
+    Operator,
+    applies_operators,
+    checked_gpu,
+    current_tracer,
+    of_list,
+)
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.program.view import one_piece
@@ -31,8 +43,9 @@ def _copied(application: Application) -> tuple[Launch, ...]:
 
 
 _to_gpu = Operator(
-    "to_gpu", lambda specs, _: [specs[0]], _copied, reads_view=one_piece, writes_gpus=lambda _, attributes: [attributes["gpu"]]
-)
+    "to_gpu", lambda specs, _: [specs[0]], _copied, reads_view=one_piece, writes_gpus=lambda _, attributes: [attributes["gpu"]],
+    gradient=lambda backward: [to_gpu(backward.dy, backward.read_gpus[0])],
+)  # fmt: skip
 
 
 @applies_operators
@@ -71,13 +84,15 @@ def to_gpu(x: object, gpu: int, *, out: object = None) -> Symbol:
     return cast("Symbol", _to_gpu(x, out=out, gpu=target))
 
 
-def _collective(name: CollectiveKind, infer: Any) -> Operator:
+def _collective(name: CollectiveKind, infer: Any, gradient: Callable[[Backward], Sequence[Symbol | None]]) -> Operator:
     """Return the operator of a collective."""
 
     def build(application: Application) -> tuple[Launch, ...]:
         return _parts(name, application)
 
-    return Operator(name, infer, build, reads_view=one_piece, writes_gpus=lambda _, attributes: attributes["result_gpus"])
+    return Operator(
+        name, infer, build, reads_view=one_piece, writes_gpus=lambda _, attributes: attributes["result_gpus"], gradient=gradient
+    )
 
 
 def _parts(name: CollectiveKind, application: Application) -> tuple[Launch, ...]:
@@ -152,12 +167,49 @@ def _infer_exchanged(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequ
     return [_divided("all_to_all", specs)] * len(specs)
 
 
-_all_reduce = _collective("all_reduce", _infer_same("all_reduce"))
-_all_gather = _collective("all_gather", _infer_gathered)
-_reduce_scatter = _collective("reduce_scatter", _infer_scattered)
-_all_to_all = _collective("all_to_all", _infer_exchanged)
-_broadcast = _collective("broadcast", _infer_same("broadcast"))
-_send = _collective("send", _infer_same("send"))
+def _upstream(backward: Backward) -> list[Symbol]:
+    """Return the gradients of all results; zeros, copied from another GPU, where there is none."""
+    there = next(gradient for gradient in backward.upstream if gradient is not None)
+    zeros = functools.cache(lambda: filled(0, there.shape, there))
+    gpus = backward.attributes["result_gpus"]
+    return [to_gpu(zeros(), gpu) if each is None else each for each, gpu in zip(backward.upstream, gpus, strict=True)]
+
+
+def _of_all_reduce(backward: Backward) -> Sequence[Symbol | None]:
+    op, priority = backward.attributes["op"], backward.attributes["priority"]
+    require(op in ("sum", "mean"), "all_reduce", f"op={op!r} has no gradient", 'use op="sum" or "mean"')
+    return all_reduce(_upstream(backward), op, priority=priority)
+
+
+def _of_reduce_scatter(backward: Backward) -> Sequence[Symbol | None]:
+    op, priority = backward.attributes["op"], backward.attributes["priority"]
+    require(op in ("sum", "mean"), "reduce_scatter", f"op={op!r} has no gradient", 'use op="sum" or "mean"')
+    gradients = _upstream(backward)
+    return all_gather([each / len(gradients) for each in gradients] if op == "mean" else gradients, priority=priority)
+
+
+def _of_all_gather(backward: Backward) -> Sequence[Symbol | None]:
+    return reduce_scatter(_upstream(backward), priority=backward.attributes["priority"])
+
+
+def _of_all_to_all(backward: Backward) -> Sequence[Symbol | None]:
+    return all_to_all(_upstream(backward), priority=backward.attributes["priority"])
+
+
+def _of_broadcast(backward: Backward) -> Sequence[Symbol | None]:
+    return [all_reduce(_upstream(backward), priority=backward.attributes["priority"])[backward.attributes["root"]]]
+
+
+def _of_send(backward: Backward) -> Sequence[Symbol | None]:
+    return [send(backward.dy, backward.read_gpus[0], priority=backward.attributes["priority"])]
+
+
+_all_reduce = _collective("all_reduce", _infer_same("all_reduce"), _of_all_reduce)
+_all_gather = _collective("all_gather", _infer_gathered, _of_all_gather)
+_reduce_scatter = _collective("reduce_scatter", _infer_scattered, _of_reduce_scatter)
+_all_to_all = _collective("all_to_all", _infer_exchanged, _of_all_to_all)
+_broadcast = _collective("broadcast", _infer_same("broadcast"), _of_broadcast)
+_send = _collective("send", _infer_same("send"), _of_send)
 
 
 def _members(name: str, variables: object, op: str | None = None) -> tuple[list[Symbol], tuple[int, ...]]:

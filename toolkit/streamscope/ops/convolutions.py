@@ -20,7 +20,7 @@ from streamscope.ops.application import require, require_float
 from streamscope.ops.linear import tiles
 from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch, LaunchKind, Product
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 
 STEM_CHANNELS, _STEM_PIXELS = 8, 49
@@ -152,7 +152,35 @@ def _build_backward(application: Application) -> tuple[Launch, ...]:
     )
 
 
-_forward = Operator("convolution", _infer_forward, _build_forward)
+def _one_direction(direction: Direction) -> Operator:
+    """Return the operator of one of the two gradients, where the other is not wanted: of the weights or the input, and the gradient."""
+    name = f"convolution_{direction}"
+
+    def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+        require_float(specs, name, _LAYOUT)
+        return [ArraySpec(attributes["shape"], specs[0].dtype)]
+
+    def build(application: Application) -> tuple[Launch, ...]:
+        (other, _), (result,), attributes = application.read_specs, application.write_specs, application.attributes
+        x, w = (result, other) if direction == "data_gradient" else (other, result)
+        return (_launch(application, 0, _shape(name, x.shape, w.shape, attributes), direction),)
+
+    return Operator(name, infer, build)
+
+
+_of_input, _of_weights = _one_direction("data_gradient"), _one_direction("weight_gradient")
+
+
+def _gradient(backward: Backward) -> Sequence[Symbol | None]:
+    (x, w), given, dy = backward.read_specs, backward.attributes, backward.dy
+    if all(backward.wanted):
+        return convolution_backward(backward.operand(0), backward.operand(1), dy, **given)
+    if backward.wanted[0]:
+        return [_of_input(backward.operand(1), dy, shape=x.shape, **given), None]
+    return [None, _of_weights(backward.operand(0), dy, shape=w.shape, **given)]
+
+
+_forward = Operator("convolution", _infer_forward, _build_forward, gradient=_gradient)
 _backward = Operator("convolution_backward", _infer_backward, _build_backward)
 
 

@@ -15,9 +15,10 @@ from streamscope.kernels.reduce.reduction_plan import checked_axis, in_turn
 from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import require, specs_of
 from streamscope.ops.reductions import sum as sum_of
+from streamscope.ops.views import reshape
 from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import SECTOR_BYTES, one_piece
 
@@ -63,7 +64,12 @@ def _build(application: Application) -> tuple[Launch, ...]:
     return application.kernel("cumsum", cost, lambda arrays: [reference(arrays)[0].astype(result.dtype, copy=False)], cuda)
 
 
-_operator = Operator("cumsum", _infer, _build, in_place=True, reads_view=one_piece)
+def _pulled_back(backward: Backward) -> Sequence[Symbol | None]:
+    dx = cumsum(backward.dy, backward.attributes["axis"], reverse=not backward.attributes["reverse"])
+    return [reshape(dx, backward.read_specs[0].shape)]
+
+
+_operator = Operator("cumsum", _infer, _build, in_place=True, reads_view=one_piece, gradient=_pulled_back)
 
 
 @applies_operators

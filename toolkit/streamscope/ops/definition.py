@@ -38,6 +38,8 @@ class Definition:
     gradient: tuple[str | None, ...] | None = None
     """For each operand, the CUDA expression of its gradient, over the operands, the result ``y`` and the result's gradient ``dy``; None
     where that operand has none. None for an operator without gradients."""
+    choosing: tuple[str, ...] = ()
+    """Operands that only choose among the others: their gradient is zero."""
     result: str = "y"
     """Name of the result in gradients."""
     flops: int = 1

@@ -22,7 +22,7 @@ from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise, broadcast_shape, evaluated, operand_values
 from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch, Reference
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, current_tracer
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import any_view, forward_view
 from streamscope.words import counted
@@ -54,6 +54,29 @@ def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, 
         signature, reads = made[name]
         results[name] = targets[name] if request == "null" else applied_gradient(signature, reads, named[name].spec, numbers, targets[name])  # type: ignore[attr-defined]
     return next(iter(results.values())) if len(results) == 1 else tuple(results.values())
+
+
+def pulled_back(operator: Elementwise, backward: Backward) -> Sequence[Symbol | None]:
+    """Return the gradient of each array for a backward pass: a kernel for each that is wanted, and none where it is that of the result."""
+    definition, scalars = operator.definition, backward.attributes.get("scalars", {})
+    places = {name: place for place, name in enumerate(name for name in definition.operands if name not in scalars)}
+    specs = backward.read_specs[: len(places)]
+    forward = operator.signature(specs, scalars)
+    numbers = operator.numbers(operator.promoted(specs, scalars), scalars)
+
+    def of(name: str, spec: ArraySpec) -> Symbol | None:
+        expression, dy = (definition.gradient or ())[definition.operands.index(name)], backward.dy
+        if expression == "0" or name in definition.choosing:
+            return None
+        require(expression is not None, operator.__name__, f"it has no gradient of {name}", "name one in ss.elementwise(gradient={...})")
+        if expression == "dy" and spec == dy.spec:
+            return dy
+        signature = _signature(definition, forward, name, str(expression), spec.dtype.name, dy.dtype.name, accumulate=False)
+        reads = [dy, *(backward.operand(places[parameter.name]) for parameter in signature.arrays[1:])]
+        return cast("Symbol", applied_gradient(signature, reads, spec, numbers, None))
+
+    found = [of(name, spec) if wanted else None for name, spec, wanted in zip(places, specs, backward.wanted, strict=False)]
+    return [*found, backward.dy] if backward.adds else found
 
 
 def _targets(operator: str, out: object, names: Sequence[str], made: Sequence[str], request: Request) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from streamscope.ops.application import Request, apply_request, require
 from streamscope.ops.definition import Definition, Reference, call_signature, documentation, example_of
 from streamscope.program.launch import Cost, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import any_view
 
@@ -50,7 +50,8 @@ class Elementwise:
         notes = f"Notes\n-----\nDtypes are those of ``np.{definition.like.__name__}``. CUDA: ``{code}``, half computed in float. {gradient}"
         self.__doc__ = documentation(definition.summary, Elementwise.__call__, notes, definition.example)
         self.__signature__ = call_signature(definition)
-        self._operator = Operator(definition.name, self._infer, self._build, in_place=True, reads_view=any_view)
+        rule = self._pulled_back if definition.gradient is not None else None
+        self._operator = Operator(definition.name, self._infer, self._build, in_place=True, reads_view=any_view, gradient=rule)
 
     def __repr__(self) -> str:
         return f"<element-wise operator {self.definition.name}({', '.join(self.definition.operands)})>"
@@ -106,6 +107,11 @@ class Elementwise:
         from streamscope.ops.elementwise_gradients import gradients
 
         return gradients(self, dy, operands, out=out, request=request)
+
+    def _pulled_back(self, backward: Backward) -> Sequence[Symbol | None]:
+        from streamscope.ops.elementwise_gradients import pulled_back
+
+        return pulled_back(self, backward)
 
     def signature(self, specs: Sequence[ArraySpec], scalars: Scalars, *, accumulate: bool = False) -> Signature:
         """Return the kernel's signature for arrays of these dtypes and these numbers."""

@@ -43,7 +43,7 @@ def fused(program: Program) -> Program:
         for operation in program.operations
         if operation.id not in inside
     ]
-    return _renumbered(program, operations) if by_last else program
+    return renumbered(program, operations) if by_last else program
 
 
 def _fused_operation(program: Program, operations: Sequence[Operation]) -> Operation:
@@ -159,7 +159,7 @@ def _reference(program: Program, launches: Sequence[Launch], reads: Sequence[int
     return reference
 
 
-def _renumbered(program: Program, operations: Sequence[Operation]) -> Program:
+def renumbered(program: Program, operations: Sequence[Operation]) -> Program:
     """Return a program of operations of another one, with the variables that they touch."""
     touched = {variable for operation in operations for variable in (*operation.reads, *operation.writes)}
     left = [variable for variable in program.variables if variable.id in touched or variable.id in (*program.inputs, *program.outputs)]

@@ -38,9 +38,13 @@ def _builder(name: str, kind: LaunchKind) -> Callable[[Application], tuple[Launc
 
 
 _to_device = Operator(
-    "to_device", _infer, _builder("to_device", LaunchKind.COPY_IN), MemoryPlace.HOST, MemoryPlace.DEVICE, reads_view=one_piece
-)
-_to_host = Operator("to_host", _infer, _builder("to_host", LaunchKind.COPY_OUT), MemoryPlace.DEVICE, MemoryPlace.HOST, reads_view=one_piece)
+    "to_device", _infer, _builder("to_device", LaunchKind.COPY_IN), MemoryPlace.HOST, MemoryPlace.DEVICE, reads_view=one_piece,
+    gradient=lambda backward: [to_host(backward.dy)],
+)  # fmt: skip
+_to_host = Operator(
+    "to_host", _infer, _builder("to_host", LaunchKind.COPY_OUT), MemoryPlace.DEVICE, MemoryPlace.HOST, reads_view=one_piece,
+    gradient=lambda backward: [to_device(backward.dy)],
+)  # fmt: skip
 
 
 @applies_operators

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
@@ -17,10 +18,10 @@ from streamscope.kernels.joining import MOST_PARTS, ConcatenateCall, Rows, joine
 from streamscope.kernels.reduce.reduction_plan import checked_axis
 from streamscope.ops.application import require, specs_of
 from streamscope.ops.selection import astype
-from streamscope.ops.views import expand_dims, ravel
+from streamscope.ops.views import expand_dims, ravel, split
 from streamscope.program.launch import Cost, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View
 
@@ -54,7 +55,11 @@ def _joining(axis: int) -> Operator:
     def reads_view(view: View) -> bool:
         return not view.spec.size or rows_of(view.spec.shape, view.strides, axis) is not None
 
-    return Operator("concatenate", infer, build, reads_view=reads_view)
+    def gradient(backward: Backward) -> Sequence[Symbol | None]:
+        ends = accumulate(spec.shape[axis] for spec in backward.read_specs[:-1])
+        return split(backward.dy, list(ends), axis)
+
+    return Operator("concatenate", infer, build, reads_view=reads_view, gradient=gradient)
 
 
 @applies_operators

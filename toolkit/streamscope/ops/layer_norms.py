@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any, cast
@@ -22,7 +23,7 @@ from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.reductions import sum as sum_of
 from streamscope.program.launch import Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import one_piece
 
@@ -109,7 +110,16 @@ _scaling = Elementwise(
     )
 )
 """Effect of the weight; only its gradient is computed by itself."""
-_forward, _of_x = _operator("layer_norm"), _operator("layer_norm_gradient")
+
+
+def _pulled_back(backward: Backward) -> Sequence[Symbol | None]:
+    shared, eps = backward.attributes["shared"], backward.attributes["eps"]
+    weight = backward.operand(1) if "weight" in shared else None
+    dx, dweight, dbias = layer_norm_backward(backward.operand(0), weight, backward.dy, eps=eps)
+    return [dx, *({"weight": dweight, "bias": dbias}[name] for name in shared)]
+
+
+_forward, _of_x = replace(_operator("layer_norm"), gradient=_pulled_back), _operator("layer_norm_gradient")
 
 
 @applies_operators

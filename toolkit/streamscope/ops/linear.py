@@ -12,10 +12,11 @@ from streamscope.arrays import Array
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.gemm import matrices
 from streamscope.ops.application import require, require_float, specs_of
-from streamscope.ops.views import broadcast_to, matrix_transposed
+from streamscope.ops.reductions import sum as sum_of
+from streamscope.ops.views import broadcast_to, expand_dims, matrix_transposed, reshape
 from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch, Product
 from streamscope.program.symbol import Symbol, SymbolView
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View
 
@@ -77,7 +78,34 @@ def _reads_view(view: View) -> bool:
     return matrices((1, *shape) if vector else shape, (0, *strides) if vector else strides) is not None
 
 
-_matmul = Operator("matmul", _infer, _build, reads_view=_reads_view)
+def _gradient(backward: Backward) -> Sequence[Symbol | None]:
+    """Return ``dy @ b.mT`` and ``a.mT @ dy``, summed over the matrices that an operand was repeated for."""
+    a, b = backward.read_specs
+    dy = backward.dy if len(a.shape) > 1 else expand_dims(backward.dy, -2 if len(b.shape) > 1 else -1)
+    dy = dy if len(b.shape) > 1 else expand_dims(dy, -1)
+    da = _summed_to(a, matmul(dy, matrix_transposed(_matrix(backward.operand(1), -1)))) if backward.wanted[0] else None
+    if not backward.wanted[1]:
+        return [da, None]
+    rows = _matrix(backward.operand(0), 0)
+    if len(rows.shape) > 2 and b.size == math.prod(b.shape[-2:]):
+        rows, dy = (reshape(each, (-1, each.shape[-1])) for each in (rows, dy))  # one product over all rows, and no sum
+    return [da, _summed_to(b, matmul(matrix_transposed(rows), dy))]
+
+
+def _matrix(operand: Symbol, axis: int) -> Symbol:
+    """Return an operand, a vector as a matrix with a further axis."""
+    return operand if len(operand.shape) > 1 else expand_dims(operand, axis)
+
+
+def _summed_to(operand: ArraySpec, gradient: Symbol) -> Symbol:
+    """Return the sum of a product over the matrices that an operand was repeated for, in the operand's shape."""
+    own = operand.shape if len(operand.shape) > 1 else (1, *operand.shape)
+    extra = len(gradient.shape) - len(own)
+    repeated = [axis for axis in range(len(gradient.shape) - 2) if axis < extra or own[axis - extra] != gradient.shape[axis]]
+    return reshape(sum_of(gradient, axis=repeated) if repeated else gradient, operand.shape)
+
+
+_matmul = Operator("matmul", _infer, _build, reads_view=_reads_view, gradient=_gradient)
 
 
 @applies_operators

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from streamscope.ops.application import planned_launch, require, require_float, 
 from streamscope.ops.convolutions import padded_images
 from streamscope.program.launch import Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import one_piece
 
@@ -101,8 +102,18 @@ def _operator(name: str, reference: Callable[..., Array]) -> Operator:
     return Operator(name, infer, build, reads_view=one_piece)
 
 
-_max, _max_gradient = _operator("max_pool", _max_pool), _operator("max_pool_gradient", _max_pool_gradient)
-_avg, _avg_gradient = _operator("avg_pool", _avg_pool), _operator("avg_pool_gradient", _avg_pool_gradient)
+def _of_max(backward: Backward) -> Sequence[Symbol | None]:
+    x, y = backward.operand(0), backward.result(0)
+    return [_max_gradient(backward.dy, x, y, x=x.shape, **backward.attributes)]
+
+
+def _of_avg(backward: Backward) -> Sequence[Symbol | None]:
+    return [_avg_gradient(backward.dy, x=backward.read_specs[0].shape, **backward.attributes)]
+
+
+_max_gradient, _avg_gradient = _operator("max_pool_gradient", _max_pool_gradient), _operator("avg_pool_gradient", _avg_pool_gradient)
+_max = replace(_operator("max_pool", _max_pool), gradient=_of_max)
+_avg = replace(_operator("avg_pool", _avg_pool), gradient=_of_avg)
 
 
 def _attributes(operator: str, window: object, stride: object, padding: object) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
@@ -12,15 +12,18 @@ import numpy as np
 
 from streamscope.arrays import Array
 from streamscope.errors import ProgramError
-from streamscope.kernels.expression.expressions import compiled
+from streamscope.kernels.expression.expressions import compiled, names_in
 from streamscope.kernels.reduce.reducers import Reducer
 from streamscope.kernels.reduce.reduction_plan import checked_axes, reduced_shape
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Request, check_request, require
 from streamscope.ops.elementwise_gradients import applied_gradient
 from streamscope.ops.reductions import Axis, Reduction
-from streamscope.ops.views import reshape
+from streamscope.ops.selection import astype
+from streamscope.ops.views import broadcast_to, reshape
 from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import Backward
+from streamscope.program.variable import ArraySpec
 
 Formula = Callable[..., Any]
 
@@ -40,6 +43,11 @@ class _Gradient:
     """Names with the expressions that they stand for, computed first; of type ``T``."""
     double: bool = False
     """``T`` is double, and so are ``x`` and ``dy``, whatever the argument's dtype: only the expression's value is rounded to that."""
+
+    @property
+    def of_elements(self) -> bool:
+        """Whether it depends on the argument's elements, and not on the result's gradient alone."""
+        return any("x" in names_in(text) for text in (self.expression, *(text for _, text in self.lets)))
 
 
 _SIGN = "(x != x ? x : T((x > 0) - (x < 0)))"
@@ -127,6 +135,29 @@ def gradient(reduction: Reduction, dy: Any, x: Any, axis: Axis, *, keepdims: boo
     repeated = [reshape(each, kept) for each in (dy, *(helper(x, axis, keepdims=keepdims) for _, helper in how.helping))]
     signature = _signature(f"{name}_gradient", how, x.dtype, accumulate=request == "add")
     return applied_gradient(signature, [x, *repeated], x.spec, how.numbers, out)
+
+
+def pulled_back(reduction: Reduction, backward: Backward) -> Sequence[Symbol | None]:
+    """Return the gradient of the argument for a backward pass. That of sums and means repeats, so it is a view, and reads no argument."""
+    (x, *_), given, dy = backward.read_specs, backward.attributes, backward.dy
+    how = _gradient_of(reduction, math.prod(x.shape[one] for one in checked_axes(reduction.__name__, x.shape, given["axis"])))
+    dy = dy if dy.dtype == x.dtype else astype(dy, x.dtype)
+    if how.of_elements:
+        found = [reduction.gradient(dy, backward.operand(0), given["axis"], keepdims=given["keepdims"])]
+    else:
+        found = [_spread(reduction, how, x, dy, given["axis"])]
+    return [*found, backward.dy] if backward.adds else found
+
+
+def _spread(reduction: Reduction, how: _Gradient, x: ArraySpec, dy: Symbol, axis: Axis) -> Symbol:
+    """Return the gradient of an argument in whose elements it does not differ: that of each result, repeated."""
+    axes = checked_axes(reduction.__name__, x.shape, axis)
+    kept = reshape(dy, reduced_shape(x.shape, axes, keepdims=True))
+    if how.numbers:
+        _, *parameters = _signature(f"{reduction.__name__}_gradient", how, x.dtype, accumulate=False).parameters
+        signature = Signature(f"{reduction.__name__}_gradient", tuple(parameters), x.dtype.name, how.expression, x.dtype.name, how.lets)
+        kept = applied_gradient(signature, [kept], kept.spec, how.numbers, None)
+    return broadcast_to(kept, x.shape)
 
 
 def _signature(name: str, how: _Gradient, dtype: np.dtype[Any], *, accumulate: bool) -> Signature:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from numbers import Real
 from typing import Any, cast
@@ -18,7 +19,7 @@ from streamscope.ops.application import Request, apply_request, require
 from streamscope.ops.definition import documentation, example_of
 from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import forward_view
 
@@ -49,8 +50,8 @@ class Reduction:
         self.reference = reference
         self.order = order
         self.exact = exact
-        self._operator = Operator(name, self._infer, self._build, reads_view=forward_view)
-        self._adding = Operator(name, self._infer, self._build, in_place=True, reads_view=forward_view)
+        self._operator = Operator(name, self._infer, self._build, reads_view=forward_view, gradient=self._pulled_back)
+        self._adding = replace(self._operator, in_place=True)
 
     def __repr__(self) -> str:
         return f"<reduction {self.__name__}(x)>"
@@ -108,6 +109,11 @@ class Reduction:
         from streamscope.ops.reduction_gradients import gradient
 
         return cast("Symbol", gradient(self, dy, x, axis, keepdims=self._truth(keepdims), out=out, request=request))
+
+    def _pulled_back(self, backward: Backward) -> Sequence[Symbol | None]:
+        from streamscope.ops.reduction_gradients import pulled_back
+
+        return pulled_back(self, backward)
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the result, which is NumPy's."""

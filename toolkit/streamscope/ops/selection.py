@@ -14,6 +14,8 @@ from streamscope.kernels.expression.promotion import DType, Promoted, promote
 from streamscope.ops.application import Request, apply_request, specs_of
 from streamscope.ops.definition import Definition, example_of
 from streamscope.ops.elementwise_operator import Elementwise, Scalars, defined
+from streamscope.ops.indexing import index
+from streamscope.ops.views import broadcast_to, reshape
 from streamscope.program.aliasing import Aliasing
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import applies_operators, current_tracer
@@ -47,9 +49,16 @@ where = _Where(
         np.maximum,
         np.where,
         gradient=(None, "condition ? dy : T(0)", "condition ? T(0) : dy"),
+        choosing=("condition",),
         example=example_of("where"),
     )
 )
+
+
+def filled(value: float, shape: tuple[int, ...], like: Symbol) -> Symbol:
+    """Return a variable of one value, of the dtype and on the GPU of another one, of which it reads an element and ignores it."""
+    first = reshape(index(like, (slice(0, 1),) * len(like.shape)), (1,) * len(shape))
+    return where(True, value, broadcast_to(first, shape))
 
 
 def _clip(x: Array, low: Array, high: Array) -> Array:

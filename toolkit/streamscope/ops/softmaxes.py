@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,7 +20,7 @@ from streamscope.ops.application import Request, apply_request, planned_launch, 
 from streamscope.ops.definition import documentation, example_of
 from streamscope.program.launch import Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import one_piece
 
@@ -62,7 +63,7 @@ class Softmax:
     def __init__(self, name: str, summary: str, function: Callable[..., Array], gradient: Callable[..., Array]) -> None:
         self.__name__ = name
         self.__doc__ = documentation(summary, Softmax.__call__, example_of(name))
-        self._forward = _operator(name, function)
+        self._forward = replace(_operator(name, function), gradient=self._pulled_back)
         self._backward = _operator(f"{name}_gradient", gradient)
 
     def __repr__(self) -> str:
@@ -110,6 +111,12 @@ class Softmax:
             The variables do not fit.
         """
         return apply_request(self._backward, [dy, y], {"axis": axis}, out, request)
+
+    def _pulled_back(self, backward: Backward) -> Sequence[Symbol | None]:
+        axis = backward.attributes["axis"]
+        y = self(backward.operand(0), axis) if backward.adds else backward.result(0)
+        found = [self.gradient(backward.dy, y, axis)]
+        return [*found, backward.dy] if backward.adds else found
 
 
 def _operator(name: str, function: Callable[..., Array]) -> Operator:

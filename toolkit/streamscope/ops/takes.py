@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from streamscope.kernels.take import TakenShape, planned_take, planned_take_grad
 from streamscope.ops.application import planned_launch, require, require_float, shape_of_argument, specs_of
 from streamscope.program.launch import Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import one_piece
 
@@ -73,9 +73,14 @@ def _operator(name: str) -> Operator:
         moved_bytes = min(x.nbytes, result.nbytes) + result.nbytes + indices.nbytes
         return planned_launch(application, name, planned, function, 0, moved_bytes=moved_bytes, exact=True)
 
-    return Operator(name, infer, build, reads_view=one_piece)
+    def gradient(backward: Backward) -> Sequence[Symbol | None]:
+        x, along = backward.read_specs[0], backward.attributes["along"]
+        return [_gradient_operator(f"{name}_gradient")(backward.operand(1), backward.dy, shape=x.shape, along=along), None]
+
+    return Operator(name, infer, build, reads_view=one_piece, gradient=gradient)
 
 
+@lru_cache(maxsize=4)
 def _gradient_operator(name: str) -> Operator:
     def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
         (indices, dy), x, along = specs, attributes["shape"], attributes["along"]

@@ -13,15 +13,19 @@ import numpy as np
 
 from streamscope.arguments import shown
 from streamscope.arrays import Array
+from streamscope.kernels.expression.promotion import Promoted
 from streamscope.kernels.reduce.reducers import REDUCERS
 from streamscope.kernels.reduce.reduction_plan import checked_axes, reduced_shape
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import require, specs_of
+from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_gradients import summing_launch
+from streamscope.ops.elementwise_operator import Elementwise, Scalars
 from streamscope.ops.reductions import Axis, Reduction, mean
+from streamscope.ops.views import reshape
 from streamscope.program.launch import CudaBench, CudaBuilder, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import forward_view
 
@@ -40,6 +44,33 @@ def _signature(x: np.dtype[Any], result: np.dtype[Any]) -> Signature:
     return Signature("var", operands, result.name, "(x - center) * (x - center) * share", number.name)
 
 
+class OfFirst(Elementwise):
+    """An element-wise operator whose first operand says the dtype of the result; statistics may have more digits."""
+
+    def promoted(self, specs: Sequence[ArraySpec], scalars: Scalars) -> Promoted:
+        """Return the dtypes that the operands are taken in, and the result's."""
+        dtypes = iter(spec.dtype for spec in specs)
+        first = specs[0].dtype
+        number = np.dtype(np.float32) if first == np.float16 else first
+        return Promoted(tuple(number if name in scalars else next(dtypes) for name in self.definition.operands), first, number)
+
+
+_of_deviations = OfFirst(
+    Definition(
+        "var_gradient", "Return the gradient of x.", ("x", "center", "dy", "share"), "dy * (x - center) * share", np.add, None, flops=3
+    )
+)
+
+
+def _gradient(backward: Backward) -> Sequence[Symbol | None]:
+    """Return the gradient of x. That of the center is the sum of all deviations, which is zero."""
+    x, axes = backward.operand(0), backward.attributes["axis"]
+    count = math.prod(x.shape[axis] for axis in axes) - backward.attributes["ddof"]
+    kept = reduced_shape(x.shape, axes, keepdims=True)
+    center, dy = (reshape(each, kept) for each in (backward.operand(1), backward.dy))
+    return [_of_deviations(x, center, dy, 2 / count), None]
+
+
 def _operator(*, exact: bool) -> Operator:
     def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
         x, center = specs
@@ -56,7 +87,7 @@ def _operator(*, exact: bool) -> Operator:
             launch if kept == result else replace(launch, reference=partial(_reshaped, launch, result), cuda=partial(_bound, launch, kept)),
         )
 
-    return Operator("var", infer, build, reads_view=forward_view)
+    return Operator("var", infer, build, reads_view=forward_view, gradient=_gradient)
 
 
 def _reshaped(launch: Launch, result: ArraySpec, arrays: Sequence[Array]) -> Sequence[Array]:

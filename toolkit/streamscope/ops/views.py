@@ -20,7 +20,7 @@ from streamscope.ops.application import require, specs_of
 from streamscope.program.aliasing import Aliasing, SharingRule, of_element_or_view, of_number_or_view, of_repeated, of_view
 from streamscope.program.launch import Cost, Launch
 from streamscope.program.symbol import Symbol, symbol_of, view_of
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View, any_view
@@ -48,7 +48,11 @@ def _build_copy(application: Application) -> tuple[Launch, ...]:
     return application.kernel("copy", cost, reference, CopyCall(source.shape), exact=True)
 
 
-COPY = Operator("copy", _infer_copy, _build_copy, reads_view=any_view)
+def _copy_gradient(backward: Backward) -> Sequence[Symbol | None]:
+    return [reshape(backward.dy, backward.read_specs[0].shape)]
+
+
+COPY = Operator("copy", _infer_copy, _build_copy, reads_view=any_view, gradient=_copy_gradient)
 
 
 @applies_operators

@@ -18,7 +18,7 @@ from streamscope.errors import ProgramError, printable
 from streamscope.program.aliasing import Aliasing, check_update, too_wide
 from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operand_views import kept_in_part, operands, placing, seeing_launch, seen_reads
-from streamscope.program.operation import Operation
+from streamscope.program.operation import Operation, Program
 from streamscope.program.symbol import Symbol, SymbolView, operators
 from streamscope.program.user_line import UserLine, UserLines, user_function, user_line
 from streamscope.program.variable import ArraySpec, MemoryPlace
@@ -86,6 +86,37 @@ class Application:
         return (Launch(self.operation, 0, name, LaunchKind.KERNEL, self.reads, self.writes, cost, reference, cuda, **others),)
 
 
+@dataclass(frozen=True)
+class Backward:
+    """One operation in a backward pass, as its operator's gradient rule gets it."""
+
+    upstream: Sequence[Symbol | None]
+    """The gradient of each result; None where nothing differentiable depends on it."""
+    wanted: Sequence[bool]
+    """For each argument whether its gradient is needed."""
+    read_specs: Sequence[ArraySpec]
+    write_specs: Sequence[ArraySpec]
+    read_gpus: Sequence[int]
+    attributes: Attributes
+    operand: Callable[[int], Symbol]
+    """``operand(place) -> variable`` with the value that an argument had. Only what a rule asks for has to be kept."""
+    result: Callable[[int], Symbol]
+    """``result(place) -> variable`` with a result, likewise."""
+
+    @property
+    def dy(self) -> Symbol:
+        """The gradient of the only result."""
+        (gradient,) = self.upstream
+        if gradient is None:
+            raise TypeError("an operation without an upstream gradient has no backward pass")
+        return gradient
+
+    @property
+    def adds(self) -> bool:
+        """Whether the result was added to the last argument, by ``request="add"``: the gradient of that one is `dy`."""
+        return self.attributes.get("request") == "add"
+
+
 @applies_operators
 @dataclass(frozen=True)
 class Operator:
@@ -107,10 +138,43 @@ class Operator:
     reads_view: Callable[[View], bool] = like_new
     """``reads_view(view) -> bool``: it can read such a view as it is. Others are copied before. By default it reads views like memory
     of its own."""
+    gradient: Callable[[Backward], Sequence[Symbol | None]] | None = None
+    """``gradient(backward) -> gradients of the arguments``, None for one that has none or is not wanted. It applies operators. None: the
+    operator has no gradient."""
 
     def __call__(self, *arguments: object, out: object = None, **attributes: Any) -> Any:
         """Apply the operator inside a program that is being traced."""
         return current_tracer(self.name).apply(self, arguments, attributes, out)
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a variable holds between two writes, as it is seen."""
+
+    variable: int
+    version: int
+    """How often the variable had been written."""
+    view: View | None = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The whole variable between these writes."""
+        return self.variable, self.version
+
+
+@dataclass(frozen=True)
+class Taped:
+    """An application of an operator on a tape, from which a backward pass is made."""
+
+    operator: Operator
+    operation: int
+    """Id of the operation."""
+    reads: tuple[Value, ...]
+    """The arguments, in order."""
+    writes: tuple[Value, ...]
+    """The results, in order."""
+    kept: frozenset[int]
+    """Variables of which a part is written, and the rest stays."""
 
 
 @dataclass
@@ -137,6 +201,14 @@ class Tracer:
     """By variable, the symbols that `before_writes` has noted."""
     reshapes: bool = False
     """There was a reshape that is a view, or a copy, by how an array lies in memory."""
+    removable: set[int] = field(default_factory=set)
+    """Operations that are left out where nothing uses them: those of functions that are differentiated."""
+    finish: Callable[[Program], Program] | None = None
+    """A pass over the program, which leaves them out."""
+    filled: set[int] = field(default_factory=set)
+    """Variables that a backward pass fills part by part. To a user, each is written once."""
+    _tapes: list[list[Taped]] = field(default_factory=list)
+    """The tapes that run, the outermost first."""
 
     def symbol(
         self,
@@ -152,6 +224,25 @@ class Tracer:
         symbol = Symbol(self, len(self.symbols), spec, name, place, written, sharing, gpu=gpu)
         self.symbols.append(symbol)
         return symbol
+
+    @contextmanager
+    def taping(self) -> Iterator[list[Taped]]:
+        """Note the applications of the block on a tape."""
+        tape: list[Taped] = []
+        self._copies.clear()  # A copy from before would not be on the tape.
+        self._tapes.append(tape)
+        try:
+            yield tape
+        finally:
+            self._tapes.pop()
+
+    def value_of(self, symbol: Symbol) -> Value:
+        """Return what a symbol stands for now."""
+        return Value(symbol.id, self._writes[symbol.id], symbol.seen)
+
+    def holds(self, value: Value) -> bool:
+        """Tell whether the variable has not been written since."""
+        return self._writes[value.variable] == value.version
 
     def apply(
         self, operator: Operator, reads: Sequence[object], attributes: Mapping[str, Any], out: object = None
@@ -221,10 +312,13 @@ class Tracer:
         targets = self._targets(operator, sources, specs, attributes, out, where, write_gpus)
         self._check_aliases(operator, sources, targets, where)
         kept = kept_in_part(targets)
+        values = [self.value_of(source) for source in sources] if self._tapes else []
         for target in targets:
             target.written = True
             self._writes[target.id] += 1
         number = len(self.operations)
+        for tape in self._tapes:
+            tape.append(Taped(operator, number, tuple(values), tuple(map(self.value_of, targets)), kept))
         # What an operator's work reads through a view has a number of its own until that is known: of its first place among the arguments.
         first = [(source.id, source.seen) for source in sources] if viewing else []
         arguments = tuple(-1 - first.index((one.id, one.seen)) if one.seen is not None else one.id for one in sources)
@@ -257,7 +351,8 @@ class Tracer:
 
     def writes_in_place(self, inputs: Sequence[Symbol]) -> bool:
         """Tell whether an input is written, or another variable more than once."""
-        return any(count > 1 for count in self._writes.values()) or any(self._writes[each.id] for each in inputs)
+        often = any(count > 1 for variable, count in self._writes.items() if variable not in self.filled)
+        return often or any(self._writes[each.id] for each in inputs)
 
     def before_writes(self, variable: int, symbol: Symbol) -> None:
         """Note a symbol that would not see in NumPy that a variable is written, or that does not see it here."""

@@ -1,0 +1,416 @@
+"""Gradients of programs: against differences, by hand, and against backward passes that were written by hand."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.drawn_gradients import INDICES, drawn_gradients
+
+import streamscope as ss
+from streamscope.engine_entry import ENGINES
+from streamscope.errors import ProgramError
+from streamscope.program.reference import peak_bytes, run_reference
+from streamscope.workloads import models
+
+RANDOM = np.random.default_rng(3)
+
+
+def drawn(*shapes, dtype="float64"):
+    return [RANDOM.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+def names(program):
+    return [operation.name for operation in program.operations]
+
+
+def slope(program, inputs, upstream, direction, step):
+    """Return the difference quotient of ``sum(upstream * results)`` along a direction of the inputs."""
+    ends = [run_reference(program, [INDICES, *(x + sign * step * d for x, d in zip(inputs, direction, strict=True))]) for sign in (1, -1)]
+    ahead, behind = (sum(np.sum(dy * y) for dy, y in zip(upstream, end, strict=True)) for end in ends)
+    return (ahead - behind) / (2 * step)
+
+
+def check_slopes(seed, steps=7):
+    """Check a random program's gradients by differences of two steps; tell whether it is smooth there."""
+    case = drawn_gradients(seed, steps=steps)
+    program = ss.program(case.gradients).trace(INDICES, *case.inputs, *case.upstream)
+    gradients = run_reference(program, [INDICES, *case.inputs, *case.upstream])[len(case.upstream) :]
+    assert [(each.shape, each.dtype) for each in gradients] == [(each.shape, each.dtype) for each in case.inputs]
+    forward = ss.program(case.ours).trace(INDICES, *case.inputs)
+    direction = [np.random.default_rng(seed).standard_normal(each.shape) for each in case.inputs]
+    wide, narrow = (slope(forward, case.inputs, case.upstream, direction, step) for step in (1e-4, 5e-5))
+    products = [gradient * along for gradient, along in zip(gradients, direction, strict=True)]
+    scale = sum(np.abs(each).sum() for each in products) + 1e-3
+    if not abs(narrow - wide) < 1e-3 * scale:
+        return False
+    # The error of a difference goes with the square of its step, so that both steps together have less.
+    assert sum(each.sum() for each in products) == pytest.approx((4 * narrow - wide) / 3, rel=0, abs=1e-6 * scale + abs(narrow - wide))
+    return True
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 100_000))
+def test_gradients_of_random_programs_are_their_slopes(seed):
+    check_slopes(seed)
+
+
+def test_most_random_programs_are_smooth():
+    assert sum(check_slopes(seed) for seed in range(20)) >= 18
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_gradients_have_the_dtype_of_their_arguments(evaluate, dtype):
+    def loss(w, x):
+        return ss.ops.softmax(np.tanh(x @ w)[:, :3]).max(axis=1).astype("float32").sum()
+
+    arrays = drawn((4, 5), (6, 4), dtype=dtype)
+    found = evaluate(ss.grad(loss, (0, 1)), *arrays)
+    exact = evaluate(ss.grad(loss, (0, 1)), *(each.astype("float64") for each in arrays))
+    assert [each.dtype.name for each in found] == [dtype] * 2
+    for one, other in zip(found, exact, strict=True):
+        np.testing.assert_allclose(one, other, atol={"float16": 5e-3, "float32": 1e-6}[dtype])
+
+
+def test_attention_and_a_residual_block_are_as_they_were_written_by_hand(evaluate):
+    def block(x, w1, w2, w3, *affine):
+        h = x
+        for number, w in enumerate((w1, w2, w3)):
+            y, *_ = ss.ops.batch_norm_training(h, *affine[2 * number : 2 * number + 2])
+            h = ss.ops.convolution(ss.ops.relu(y), w, padding=w.shape[1] // 2)
+        return x + h
+
+    attention = drawn((2, 3, 4), *[(4, 4)] * 4, (2, 3, 4))
+    residual = drawn((2, 4, 3, 4), (2, 1, 1, 4), (2, 3, 3, 2), (4, 1, 1, 2), (4,), (4,), (2,), (2,), (2,), (2,), (2, 4, 3, 4))
+    for function, by_hand, arrays in [
+        (partial(models.attention, heads=2), partial(models.attention_backward, heads=2), attention),
+        (block, models.residual_block_backward, residual),
+    ]:
+        for one, other in zip(evaluate(ss.vjp(function), *arrays), evaluate(by_hand, *arrays), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-10)
+
+
+def test_the_gradients_of_a_block_take_as_many_operations_as_by_hand():
+    arrays = drawn((2, 3, 4), *[(4, 4)] * 4, (2, 3, 4))
+    found = ss.vjp(partial(models.attention, heads=2)).trace(*arrays)
+    by_hand = ss.program(partial(models.attention_backward, heads=2)).trace(*arrays)
+    heavy = [[name for name in names(program) if name in ("matmul", "softmax", "softmax_gradient")] for program in (found, by_hand)]
+    assert sorted(heavy[0]) == sorted(heavy[1])
+    assert len(found.operations) <= len(by_hand.operations)
+
+
+def test_argnums_say_which_arguments(evaluate):
+    def loss(x, y, z):
+        return (x * y).sum() + z.sum()
+
+    x, y, z = drawn((3,), (3,), (2,))
+    np.testing.assert_array_equal(evaluate(ss.grad(loss), x, y, z), y)
+    np.testing.assert_array_equal(evaluate(ss.grad(loss, -1), x, y, z), [1, 1])
+    found = evaluate(ss.grad(loss, (2, 0)), x, y, z)
+    np.testing.assert_array_equal(np.concatenate(found), [1, 1, *y])
+    np.testing.assert_array_equal(evaluate(ss.grad(loss, [0]), x, y, z), [y])
+
+
+def test_the_value_comes_before_the_gradients_and_further_results_behind_it(evaluate):
+    def loss(x, y):
+        return (x * y).sum(), (x + y, y)
+
+    x, y = drawn((3,), (3,))
+    value, total, same, dx, dy = evaluate(ss.value_and_grad(loss, (0, 1), has_aux=True), x, y)
+    assert value == pytest.approx((x * y).sum())
+    np.testing.assert_array_equal([total, same, dx, dy], [x + y, y, y, x])
+    dx, total, same = evaluate(ss.grad(loss, has_aux=True), x, y)
+    np.testing.assert_array_equal([total, same, dx], [x + y, y, y])
+
+
+def test_in_a_program_arguments_may_be_trees(evaluate):
+    def loss(weights, x):
+        return (x * weights["scale"] + weights["rest"][0] * weights["rest"][1]).sum()
+
+    def step(a, b, c, x):
+        value, gradients = ss.value_and_grad(loss)({"scale": a, "rest": [b, (c)]}, x)
+        assert list(gradients) == ["scale", "rest"]
+        return value, gradients["scale"], *gradients["rest"]
+
+    a, b, c, x = drawn((3,), (3,), (3,), (3,))
+    _, da, db, dc = evaluate(step, a, b, c, x)
+    np.testing.assert_array_equal([da, db, dc], [x, c, b])
+
+
+def test_views_of_one_variable_and_one_variable_given_twice_have_gradients_of_their_own(evaluate):
+    def product(a, b):
+        return (a * b * b).sum()
+
+    w = RANDOM.standard_normal((2, 3))
+    found = evaluate(lambda w: ss.grad(product, (0, 1))(w[0], w[1]), w)
+    np.testing.assert_allclose(found, [w[1] ** 2, 2 * w[0] * w[1]])
+    np.testing.assert_allclose(evaluate(lambda w: ss.grad(product, (0, 1))(w, w), w), [w**2, 2 * w**2])
+
+
+def test_a_copy_of_a_view_from_before_does_not_hide_an_argument(evaluate):
+    def step(x):
+        before = ss.ops.layer_norm(x.T)  # copies the view
+        return before, ss.grad(lambda x: (ss.ops.layer_norm(x.T) * before).sum())(x)
+
+    x = RANDOM.standard_normal((3, 4))
+    before, found = evaluate(step, x)
+    np.testing.assert_array_equal(found, evaluate(ss.vjp(lambda x: ss.ops.layer_norm(x.T)), x, before)[0])
+
+
+def test_what_the_result_does_not_depend_on_has_a_gradient_of_zeros(evaluate):
+    x, y = drawn((2, 3), (4,))
+    found = evaluate(ss.grad(lambda x, y: np.floor(x).sum(), (0, 1)), x, y)
+    np.testing.assert_array_equal(found[0], np.zeros((2, 3)))
+    np.testing.assert_array_equal(found[1], np.zeros(4))
+    assert evaluate(ss.grad(lambda x, y: x.sum(), 1), x, np.zeros((0, 2))).shape == (0, 2)
+
+
+def test_fan_out_is_summed_once_and_parts_are_joined_once():
+    def loss(x):
+        i, f, g, o = np.split(x, 4, axis=1)
+        return (i * f + g * o).sum() + (x * x).sum()
+
+    x = np.ones((2, 8))
+    assert names(ss.grad(lambda x: (x * x).sum()).trace(x)).count("add_n") == 1
+    only_parts = ss.grad(lambda x: sum((part * part * part).sum() for part in np.split(x, 4, axis=1))).trace(x)
+    assert names(only_parts).count("concatenate") == 1
+    assert "copy" not in names(only_parts)
+    (found,) = run_reference(ss.grad(loss).trace(x), [x])
+    np.testing.assert_array_equal(found, np.full((2, 8), 3))
+
+
+def test_only_what_a_gradient_needs_is_computed():
+    def loss(x, w):
+        return np.tanh(x @ w).sum()
+
+    x, w = drawn((3, 4), (4, 2))
+    assert names(ss.grad(loss, 1).trace(x, w)) == ["matmul", "where", "tanh_gradient", "matmul"]
+    assert names(ss.value_and_grad(loss, 1).trace(x, w)).count("matmul") == 2
+    # Of a linear function nothing is kept, and the user's own unused operations stay.
+    assert names(ss.grad(lambda x: (2 * x).sum()).trace(x)) == ["where", "multiply_gradient_b"]
+    assert "exp" in names(ss.program(lambda x: (np.exp(x), ss.grad(lambda x: (2 * x).sum())(x))[1]).trace(x))
+
+
+def test_only_the_wanted_gradient_of_a_convolution_is_computed(evaluate):
+    x, w = drawn((1, 4, 4, 2), (3, 3, 3, 2))
+    function = partial(ss.ops.convolution, padding=1)
+    dy = RANDOM.standard_normal((1, 4, 4, 3))
+    dx, dw = evaluate(partial(ss.ops.convolution_backward, padding=1), x, w, dy)
+
+    def loss(x, w, dy):
+        return (function(x, w) * dy).sum()
+
+    for argnums, name, right in ((0, "convolution_data_gradient", dx), (1, "convolution_weight_gradient", dw)):
+        assert name in names(ss.grad(loss, argnums).trace(x, w, dy))
+        np.testing.assert_allclose(evaluate(ss.grad(loss, argnums), x, w, dy), right)
+
+
+def test_the_loss_may_have_another_dtype_than_the_arguments_and_is_not_computed():
+    program = ss.grad(lambda x: (x * x).sum().astype("float64")).trace(np.ones(3, "float32"))
+    assert "sum" not in names(program)
+    np.testing.assert_array_equal(run_reference(program, [np.ones(3, "float32")])[0], [2, 2, 2])
+
+
+def test_in_place_operations_are_differentiated_as_what_they_write(evaluate, slopes):
+    def function(x, y):
+        z = x * 2.0
+        z += y
+        z[1:] *= 3.0
+        z[:1] += y[1:2]
+        x += y  # an argument: its gradient is that before
+        return z * y + x
+
+    def out(x, y):
+        z = ss.empty(x.shape, x.dtype)
+        ss.ops.add(x, y, out=z)
+        ss.ops.multiply(x, y, out=z, request="add")
+        return z * z
+
+    x, y, dy = drawn((3,), (3,), (3,))
+    for each in (function, out):
+        for found, right in zip(evaluate(ss.vjp(each), x, y, dy), slopes(each, dy, x, y), strict=True):
+            np.testing.assert_allclose(found, right, atol=1e-6)
+
+
+def test_a_value_that_was_written_over_is_refused_by_name_unless_it_is_computed_again(evaluate):
+    def loss(x, y):
+        z = np.exp(x)
+        z *= y
+        return z.sum()
+
+    x, y = drawn((3,), (3,))
+    np.testing.assert_allclose(evaluate(ss.grad(loss), x, y), y * np.exp(x))
+    with pytest.raises(
+        ProgramError, match=r"gradient of multiply at test_gradients.py:\d+: z \*= y needs 'exp_0', which was written in place"
+    ):
+        ss.grad(loss, 1).trace(x, y)
+    np.testing.assert_allclose(evaluate(ss.grad(loss, 1, recompute="exp"), x, y), np.exp(x))
+
+
+def test_recomputing_keeps_less_and_changes_nothing(evaluate):
+    def loss(x):
+        for number in range(6):
+            with ss.label(f"layer{number}"):
+                x = ss.ops.mish(np.tanh(x) * 2)
+        return (x * x).sum()
+
+    x = RANDOM.standard_normal(1000)
+    kept, again, one = (ss.value_and_grad(loss, recompute=each).trace(x) for each in (False, True, ["layer3", "tanh"]))
+    assert len(kept.operations) < len(one.operations) < len(again.operations)
+    for program in (again, one):
+        np.testing.assert_array_equal(run_reference(program, [x])[1], run_reference(kept, [x])[1])
+
+    def wide(x, w):
+        return sum((np.exp(part).sum(axis=0) @ w).sum() for part in [np.tanh(x * float(number)) for number in range(1, 6)])
+
+    x, w = drawn((100, 4), (4,))
+    assert peak_bytes(ss.value_and_grad(wide, recompute=True).trace(x, w)) < peak_bytes(ss.value_and_grad(wide).trace(x, w))
+
+
+def test_the_way_back_may_be_taken_later_and_twice(evaluate):
+    def step(x, dy):
+        y, pullback = ss.vjp(lambda x: (np.tanh(x), x * 2), x)
+        return (*pullback((dy, dy)), *pullback((dy * 2, dy * 0)), y[0])
+
+    x, dy = drawn((3,), (3,))
+    first, second, y = evaluate(step, x, dy)
+    np.testing.assert_allclose(first, dy / np.cosh(x) ** 2 + 2 * dy)
+    np.testing.assert_allclose(second, 2 * dy / np.cosh(x) ** 2)
+    np.testing.assert_array_equal(y, np.tanh(x))
+
+
+def test_gradients_may_be_written_in_place(evaluate):
+    def step(x, y, dy):
+        _, pullback = ss.vjp(lambda x, y: x + y, x, y)
+        dx, other = pullback(dy)
+        dx += 1.0
+        return dx, other, dy
+
+    x, y, dy = drawn((3,), (3,), (3,))
+    np.testing.assert_array_equal(evaluate(step, x, y, dy), [dy + 1, dy, dy])
+
+
+def test_a_program_with_gradients_runs_the_same_under_every_engine():
+    @ss.program(fuse=True)
+    def loss(w, x):
+        with ss.label("layer"):
+            h = ss.ops.softmax(np.tanh(x @ w) * 2)
+        return (h[:, 1:] * h[:, :-1]).mean()
+
+    w, x = drawn((8, 4), (5, 8), dtype="float32")
+    runs = ss.compare(ss.grad(loss), w, x, engines=list(ENGINES), device="simulated", progress=False)
+    assert all(run.correct for run in runs.values())
+    backward = [each for each in ss.grad(ss.program(loss.function)).trace(w, x).operations if each.label.startswith("backward")]
+    assert {each.label for each in backward} == {"backward", "backward/layer"}
+    assert all(each.where.startswith("test_gradients.py:") for each in backward)
+
+
+def test_pushed_gradients_are_those_of_a_program():
+    x = RANDOM.standard_normal(4)
+    with ss.Engine(device="simulated") as engine:
+        np.testing.assert_allclose(engine.run(ss.grad(lambda x: np.exp(x).sum()), x), np.exp(x))
+
+
+COLLECTIVES = {
+    "all_reduce": lambda u, v: ss.ops.all_reduce([u, v]),
+    "mean": lambda u, v: ss.ops.all_reduce([u, v], "mean"),
+    "in slices": lambda u, v: ss.ops.all_reduce([u, v], bucket=8),
+    "all_gather": lambda u, v: ss.ops.all_gather([u, v]),
+    "reduce_scatter": lambda u, v: ss.ops.reduce_scatter([u, v]),
+    "mean of parts": lambda u, v: ss.ops.reduce_scatter([u, v], "mean"),
+    "all_to_all": lambda u, v: ss.ops.all_to_all([u, v]),
+    "broadcast": lambda u, v: [one * other for one, other in zip(ss.ops.broadcast(u, [0, 1]), [u, v], strict=True)],
+    "send": lambda u, v: [u, v + ss.ops.send(u, 1)],
+    "to_gpu": lambda u, v: [u + ss.ops.to_gpu(v, 0), v],
+}
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("both", [True, False])
+def test_gradients_go_through_collectives(evaluate, slopes, name, both):
+    def function(u, v):
+        with ss.gpu(1):
+            v = v * 2.0
+        with ss.gpu(0):
+            u = u * 3.0
+        ends = COLLECTIVES[name](u, v)
+        first, second = (each.reshape(-1)[:2] for each in ends)
+        second = ss.ops.to_gpu(second * second, 0)
+        return first * first + second if both else second
+
+    u, v, dy = drawn((4,), (4,), (2,))
+    for found, right in zip(evaluate(ss.vjp(function), u, v, dy), slopes(function, dy, u, v), strict=True):
+        np.testing.assert_allclose(found, right, atol=1e-6)
+
+
+def test_copies_to_the_host_and_back_have_gradients(evaluate):
+    x = RANDOM.standard_normal(3)
+    np.testing.assert_allclose(evaluate(ss.grad(lambda x: np.exp(ss.ops.to_device(ss.ops.to_host(x * 2))).sum()), x), 2 * np.exp(2 * x))
+
+
+@ss.host_function
+def on_host(x):
+    return 2 * x
+
+
+@ss.operator(reads=["x"], writes=["y"], reference=lambda x: x)
+def of_mine(x, y):
+    pass
+
+
+squared_by_line = ss.elementwise("y = x * x * a", gradient={"x": "2 * x * a * dy"})
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: ss.ops.to_device(on_host(ss.ops.to_host(x))).sum(), r"on_host at .*:\d+.*a host function, which has no gradient"),
+        (lambda x: of_mine(x * 2).sum(), r"of_mine at test_gradients.py:\d+: .*, which has no gradient"),
+        (lambda x: (x // 2).sum(), r"floor_divide at test_gradients.py:\d+: .*, which has no gradient"),
+        (lambda x: squared_by_line(x, x).sum(), r"y: it has no gradient of a at test_gradients.py:\d+"),
+        (lambda x: ss.grad(lambda x: np.tanh(x).sum())(x).sum(), r"tanh_gradient at .*, which has no gradient"),
+        (lambda x: x, r"returns float64\[3\], not a scalar"),
+        (lambda x: (x.sum(), x), r"returns a tuple, not one scalar"),
+        (np.argmax, r"the result of .* is int64, which has no gradient"),
+        (lambda x: ss.ops.to_host(x.sum()), "a variable in host memory"),
+        (lambda x: ss.ops.all_reduce([x, ss.ops.to_gpu(x, 1)], "max")[0].sum(), r"op='max' has no gradient at test_gradients.py:\d+"),
+    ],
+)
+def test_what_has_no_gradient_is_refused_by_name(function, said):
+    with pytest.raises(ProgramError, match=said):
+        ss.grad(function).trace(np.ones(3))
+
+
+def test_what_does_not_depend_on_an_argument_needs_no_gradient(evaluate):
+    x, y = drawn((3,), (3,))
+    found = evaluate(ss.grad(lambda x, y: (x * ss.ops.to_device(on_host(ss.ops.to_host(y // 1)))).sum()), x, y)
+    np.testing.assert_array_equal(found, 2 * (y // 1))
+    chosen = evaluate(ss.grad(lambda x: ss.ops.where(x > 0, x, 2 * x).sum()), x)
+    np.testing.assert_array_equal(chosen, np.where(x > 0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: ss.grad(3), "wants a function or a program, not an int"),
+        (lambda: ss.grad(np.tanh, "x"), "argnums='x' must be the place of an argument"),
+        (lambda: ss.grad(np.tanh, ()), "must be the place"),
+        (lambda: ss.grad(np.tanh, (0, 0)), "must be the place"),
+        (lambda: ss.grad(np.tanh, True), "must be the place"),
+        (lambda: ss.grad(np.tanh, recompute=3), "recompute=3 names no operations"),
+        (lambda: ss.grad(lambda x: x.sum(), recompute="max").trace(np.ones(3)), "name or the label 'max'.*there are sum"),
+        (lambda: ss.grad(lambda x: x.sum(), 1).trace(np.ones(3)), "argnums=1, and .* got 1 argument"),
+        (lambda: ss.grad(lambda x: x.sum()).trace(np.arange(3)), "'x' of .* is int64, which has no gradient"),
+        (lambda: ss.grad(lambda x: x.sum(), has_aux=True).trace(np.ones(3)), "must return a pair, not a"),
+        (lambda: ss.grad(lambda x: x.sum())(np.ones(3)), "called outside a program"),
+        (lambda: ss.vjp(lambda x: x, np.ones(3)), "ss.vjp was called outside a program"),
+        (lambda: ss.vjp(lambda x: x).trace(np.ones(3)), "takes the gradient of the result, too"),
+        (lambda: ss.vjp(lambda x: x).trace(np.ones(3), np.ones(2)), r"is float64\[2\], and the result float64\[3\]"),
+    ],
+)
+def test_wrong_arguments_are_refused(make, said):
+    with pytest.raises(ProgramError, match=said):
+        make()

@@ -1,0 +1,1 @@
+"""Gradients of programs, by reverse mode."""
