@@ -57,8 +57,7 @@ def test_curve_peak_rows_and_savings_are_those_of_plain_sums(rows):
         known = [row for row in rows if row.kind]
         assert not found.peak.bytes or max(sum(row.bytes for row in held(at_ns, known)) for at_ns in every) * 10 >= found.peak.bytes * 9
     else:
-        assert 10 * saved.bytes > found.peak.bytes
-        assert saved.bytes == sum(row.bytes for row in saved.rows)
+        assert 10 * sum(row.bytes for row in saved.rows) > found.peak.bytes
 
 
 @settings(max_examples=30)
@@ -95,7 +94,7 @@ def test_each_way_to_divide_the_peak():
         ("aten::mm", 1500), (BEFORE_THE_RECORDING, 1000), ("unknown", 100),
     ]  # fmt: skip
     assert [(row.name, row.bytes) for row in found.held_by("kind")] == [("PyTorch", 1600), (BEFORE_THE_RECORDING, 1000)]
-    assert found.answer == "GPU 0 holds at most 2.5 KiB, first at 0.030 µs; 38 % of it is held before the recording."
+    assert found.answer == "The GPU holds at most 2.5 KiB, first at 0.030 µs; 38 % of it is held before the recording."
     assert found.saving == "To save a tenth, 1 allocation would have to go: 900 B of an unknown line."
     assert found.fragmentation == (1496, 3096, 0)
     assert [(each.of, each.bytes) for each in found.peaks] == [("GPU 0", 2600), ("the host", 7)]
@@ -104,6 +103,14 @@ def test_each_way_to_divide_the_peak():
         "A file and line is where the function is defined: the profiler does not write the line that ran.",
         "Others hold at most: the host 7 B.",
     )
+
+
+def test_what_comes_again_would_have_to_go_each_time_and_counts_once():
+    again = [Allocation(100, 10 * at, 10 * at + 5, site=FORWARD) for at in range(8)]
+    found = ss.analysis.memory(traced([Allocation(790, kind=BEFORE_THE_RECORDING), *again, *again]))
+    assert found.to_save.allocations == 8
+    assert [(row.bytes, row.allocations) for row in found.to_save.rows] == [(100, 1)]
+    assert found.saving == "To save a tenth, 8 allocations would have to go: up to 100 B at a time of forward (model.py:12)."
 
 
 def test_text_markdown_and_json_say_the_same():

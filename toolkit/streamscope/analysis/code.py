@@ -326,7 +326,8 @@ class Costs:
 
 def costs_of(trace: Trace, communication: Iterable[str] = ()) -> Costs:
     """Return the costs of a GPU's work, of the busiest one of several."""
-    gpu, rows = None, np.arange(len(trace.spans))
+    gpu = None
+    rows: IntArray = np.arange(len(trace.spans))
     if several_gpus(trace.spans):
         of_one = busiest(trace)
         gpu = of_one.gpus[0]

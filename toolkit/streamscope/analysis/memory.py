@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -111,11 +111,11 @@ class Fragmentation(NamedTuple):
 
 
 class Savings(NamedTuple):
-    """Allocations without which the whole curve would stay below a share of its peak."""
+    """Allocations without which the whole curve would stay below nine tenths of its peak."""
 
     allocations: int
-    bytes: int
     rows: tuple[MemoryRow, ...]
+    """By line, module, operation or kind. Bytes are the most that are held at one time."""
     below_bytes: int
 
 
@@ -226,9 +226,7 @@ class MemoryUse(Result):
         gone = _without(self._held, self.curve(), below_bytes) if self.peak.bytes else None
         if gone is None:
             return None
-        chosen = self._held.rows(gone)
-        rows = _rows_of(self.trace, chosen, self.by, self.peak.bytes)
-        return Savings(len(chosen), int(chosen.bytes.sum()), rows, below_bytes)
+        return Savings(len(gone), _most_of(self.trace, self._held.rows(gone), self.by, self.peak.bytes), below_bytes)
 
     @cached_property
     def fragmentation(self) -> Fragmentation | None:
@@ -258,7 +256,7 @@ class MemoryUse(Result):
             return "No memory is held at any time of the trace."
         most = self.rows[0]
         said = "held" if most.name == BEFORE_THE_RECORDING else "of"
-        whose = capitalised(self.peak.of) if len(self.peaks) > 1 else "The GPU" if self.gpu >= 0 else "The host"
+        whose = "The GPU" if self.gpu >= 0 and sum(each.gpu >= 0 for each in self.peaks) == 1 else capitalised(self.peak.of)
         peak = f"{whose} holds at most {binary_size(self.peak.bytes)}, first at {time_text(self.peak.at_ns)}"
         return f"{peak}; {percent(most.share)} of it is {said} {self._called(most)}."
 
@@ -275,7 +273,9 @@ class MemoryUse(Result):
             pieces = 10 * before < 9 * self.peak.bytes
             why = f"these are more than {MOST_TO_GO} allocations" if pieces else "too much was held before the recording"
             return f"What would have to go to save a tenth cannot be named: {why}."
-        named = [f"{binary_size(row.bytes)} of {self._called(row)}" for row in found.rows[:_MOST_NAMED]]
+        again = found.allocations > sum(row.allocations for row in found.rows)
+        size = "up to {} at a time" if again else "{}"
+        named = [f"{size.format(binary_size(row.bytes))} of {self._called(row)}" for row in found.rows[:_MOST_NAMED]]
         named += [f"{len(found.rows) - _MOST_NAMED} more"] if len(found.rows) > _MOST_NAMED else []
         return f"To save a tenth, {counted(found.allocations, 'allocation')} would have to go: {listed(named)}."
 
@@ -324,7 +324,7 @@ class MemoryUse(Result):
             "by": self.by,
             "held_by": [row.to_dict() for row in self.rows],
             "to_save_a_tenth": saved
-            and {"allocations": saved.allocations, "bytes": saved.bytes, "rows": [row.to_dict() for row in saved.rows]},
+            and {"allocations": saved.allocations, "rows": [row.to_dict() for row in saved.rows]},
             "fragmentation": unused
             and {
                 "at_peak_bytes": unused.at_peak_bytes, "most_bytes": unused.most_bytes, "most_at_us": unused.most_at_ns / 1000,
@@ -468,21 +468,47 @@ def _told(found: MemoryUse) -> str:
 
 
 def _rows_of(trace: Trace, held: Allocations, by: str, whole_bytes: int) -> tuple[MemoryRow, ...]:
-    """Divide allocations; the largest row comes first."""
+    """Divide allocations that are held at one time; the largest row comes first."""
+    code, keys = _divided(trace, held, by)
+    sums = np.zeros(len(keys), np.int64)
+    np.add.at(sums, code, held.bytes)
+    return _sorted(keys, np.bincount(code, minlength=len(keys)), sums, whole_bytes)
+
+
+def _most_of(trace: Trace, held: Allocations, by: str, whole_bytes: int) -> tuple[MemoryRow, ...]:
+    """Divide allocations of any times; bytes and number are of the time at which most of a row are held."""
+    code, keys = _divided(trace, held, by)
+    peaks = [_most_at_once(held.rows(code == number)) for number in range(len(keys))]
+    counts, sums = np.array(peaks, np.int64).reshape(-1, 2).T
+    return _sorted(keys, counts, sums, whole_bytes)
+
+
+def _most_at_once(held: Allocations) -> tuple[int, int]:
+    """Return how many allocations, and bytes, are held at the time of most bytes."""
+    if not len(held):
+        return 0, 0
+    curve = curve_of(held, int(held.start_ns[0]))
+    at_ns = curve.time_ns[curve.bytes.argmax()]
+    return int(((held.start_ns <= at_ns) & (held.end_ns > at_ns)).sum()), int(curve.bytes.max())
+
+
+def _sorted(keys: Sequence[Key], counts: IntArray, sums: IntArray, whole_bytes: int) -> tuple[MemoryRow, ...]:
+    rows = [
+        MemoryRow(key.name, key.file, key.line or None, count, nbytes, nbytes / whole_bytes if whole_bytes else 0.0, key.defined)
+        for key, count, nbytes in zip(keys, counts.tolist(), sums.tolist(), strict=True)
+        if count
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.bytes, row.name == UNKNOWN, row.file, row.line or 0, row.name)))
+
+
+def _divided(trace: Trace, held: Allocations, by: str) -> tuple[npt.NDArray[np.int64], list[Key]]:
+    """Return an index into the keys for each allocation, and the keys: what is not known has one, and what was held before."""
     numbers: dict[Key, int] = {}
     code = _codes(trace, held, by, numbers)
     before = np.array([text == BEFORE_THE_RECORDING for text in held.texts] + [False], bool)[held.kind]
     code[before] = numbered(Key(BEFORE_THE_RECORDING), numbers)
     code[code < 0] = numbered(Key(UNKNOWN), numbers)
-    sums = np.zeros(len(numbers), np.int64)
-    np.add.at(sums, code, held.bytes)
-    counts = np.bincount(code, minlength=len(numbers)).tolist()
-    rows = [
-        MemoryRow(key.name, key.file, key.line or None, count, nbytes, nbytes / whole_bytes if whole_bytes else 0.0, key.defined)
-        for key, count, nbytes in zip(numbers, counts, sums.tolist(), strict=True)
-        if count
-    ]
-    return tuple(sorted(rows, key=lambda row: (-row.bytes, row.name == UNKNOWN, row.file, row.line or 0, row.name)))
+    return code, list(numbers)
 
 
 def _codes(trace: Trace, held: Allocations, by: str, numbers: dict[Key, int]) -> npt.NDArray[np.int64]:
