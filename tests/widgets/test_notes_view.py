@@ -9,8 +9,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from streamscope.trace import Counters, DeviceInfo, Markers, Note, Series, SpanTable, Trace, TraceInfo
+from streamscope_widgets.details import details_of
 from streamscope_widgets.payload import as_groups
+from streamscope_widgets.report import report
 from streamscope_widgets.still_timeline import AREA, GUTTER, MOST_BYTES, WIDTH, timeline_svg
+from streamscope_widgets.tile_questions import answer
 
 SVG = "{http://www.w3.org/2000/svg}"
 ONE = SpanTable.of(("launch", "a", "host", 0, 100, 0), ("kernel", "a", "main", 100, 1000, 0))
@@ -90,3 +93,32 @@ def test_notebook_and_report_have_the_table_and_the_picture_stands_there_once(bu
     assert "<h2>Counters</h2>" in page
     assert page.count("data:image/svg+xml") == 1
     assert "<h2>Notes</h2>" not in noted().report(tmp_path / "b.html").read_text(encoding="utf-8")
+
+
+def test_the_live_timeline_gets_those_on_times_with_their_numbers():
+    groups = as_groups([noted(Note("whole"), Note("x" * 2000, 5, 5), Note("c", 400, 700, "main"))])
+    (found,) = answer(None, groups, {"type": "counters"}).header["groups"]
+    assert found["notes"] == [
+        {"number": 2, "start": 5, "end": 5, "text": "x" * 999 + "…", "lane": ""},
+        {"number": 3, "start": 400, "end": 700, "text": "c", "lane": "main"},
+    ]
+    assert details_of(groups) == ["counters"]
+    assert details_of(as_groups([noted(Note("whole"))])) == []
+
+
+@pytest.mark.browser
+def test_a_report_draws_them_over_the_streams_and_tells_their_texts(tmp_path, browser, violations, bundle):
+    trace = noted(Note("<img src=x onerror=alert(1)>", 200, 200), Note("late", 400, 700, "main"))
+    page = browser.new_page(viewport={"width": 1100, "height": 900}, reduced_motion="reduce")
+    page.goto(report([trace], tmp_path / "step.html", title="step").as_uri())
+    lanes = page.locator(".ss-lanes canvas")
+    lanes.wait_for()
+    words = "your notes: 1: <img src=x onerror=alert(1)>, 2: late (main)"
+    assert lanes.get_attribute("aria-label") == f"Counters under the streams: {words}"
+    assert violations(page, ".ss-timeline") == []
+    left, right = page.evaluate("(({ left, right }) => [left, right])(document.querySelector('#timeline').timeline.layout.plot)")
+    start, end = page.evaluate("(({ t0, t1 }) => [t0, t1])(document.querySelector('#timeline').timeline.view)")
+    for time, told in ((550, "2: late (main)"), (300, "")):
+        lanes.hover(position={"x": left + (time - start) / (end - start) * (right - left), "y": 5})
+        page.wait_for_function("told => document.querySelector('.ss-lanes canvas').title === told", arg=told)
+    page.close()

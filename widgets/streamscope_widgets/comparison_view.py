@@ -222,7 +222,7 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
 
 
 def _noted(comparison: Comparison) -> Html:
-    """Return your notes, and the picture with their numbers, which the live timelines do not draw."""
+    """Return your notes, and the picture with their numbers."""
     rows = comparison.note_rows()
     if not rows:
         return Html()

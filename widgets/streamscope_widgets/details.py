@@ -1,10 +1,10 @@
-"""What the live timeline's second bundle shows: time by code, counters, markers and memory. ``second.js`` draws it."""
+"""What the live timeline's second bundle shows: time by code, counters, markers, memory and notes. ``second.js`` draws it."""
 
 from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope.words import shortened
 from streamscope_widgets.columns import ColumnBlock
-from streamscope_widgets.messages import CounterLane, CountersAnswer, CountersOfGroup, LineHeader, Marked, TreeAnswer
+from streamscope_widgets.messages import CounterLane, CountersAnswer, CountersOfGroup, LineHeader, Marked, NoteHeader, TreeAnswer
+from streamscope_widgets.notes_view import timed
 
 FRAME_KINDS = ("module", "function", "line", "range", "kernel", "unknown")
 """Kinds of `Frame`; their codes are their places."""
@@ -41,7 +42,7 @@ def details_of(groups: Sequence[TimelineGroup]) -> list[str]:
     """Return what the second bundle has to show of some groups."""
     code = any(any(tells_code(group.trace).values()) for group in groups)
     traces = [group.trace for group in groups]
-    counted = any(len(trace.counters) or len(trace.markers) or _changing_memories(trace) for trace in traces)
+    counted = any(len(trace.counters) or len(trace.markers) or timed(trace.user_notes) or _changing_memories(trace) for trace in traces)
     return ["code"] * code + ["counters"] * counted
 
 
@@ -128,7 +129,14 @@ def _counters_of(trace: Trace, block: ColumnBlock) -> CountersOfGroup:
     lanes += [_counter_lane(trace, number, block) for number in chosen.tolist()]
     texts = [shortened(text, LONGEST_NAME) for text in markers.texts]
     marked: Marked = {"count": len(markers), "time": block.add_rising(markers.time_ns), "name": block.add(markers.name), "texts": texts}
-    return {"lanes": lanes, "left_out": len(sizes) - len(chosen), "markers": marked}
+    return {"lanes": lanes, "left_out": len(sizes) - len(chosen), "markers": marked, "notes": [*_notes_of(trace)]}
+
+
+def _notes_of(trace: Trace) -> Iterator[NoteHeader]:
+    for number, note in enumerate(trace.user_notes, 1):
+        if note.start_ns is not None and note.end_ns is not None:
+            text = shortened(note.text, LONGEST_NAME)
+            yield {"number": number, "start": note.start_ns, "end": note.end_ns, "text": text, "lane": shortened(note.lane, LONGEST_NAME)}
 
 
 def _counter_lane(trace: Trace, number: int, block: ColumnBlock) -> CounterLane:

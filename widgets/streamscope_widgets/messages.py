@@ -225,16 +225,27 @@ class Marked(TypedDict):
     texts: list[str]
 
 
+class NoteHeader(TypedDict):
+    """A note of the reader on a moment or a stretch, in ns; its number is that of tables."""
+
+    number: int
+    start: int
+    end: int
+    text: str
+    lane: str
+
+
 class CountersOfGroup(TypedDict):
-    """Lanes and markers of a group, and how many counters are left out."""
+    """Lanes, markers and notes of a group, and how many counters are left out."""
 
     lanes: list[CounterLane]
     left_out: int
     markers: Marked
+    notes: list[NoteHeader]
 
 
 class CountersAnswer(TypedDict):
-    """Counters, markers and memory of each group."""
+    """Counters, markers, memory and notes of each group."""
 
     groups: list[CountersOfGroup]
 

@@ -120,7 +120,7 @@ def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, pa
 
 
 def _noted(groups: Sequence[TimelineGroup], found: Summary, finding: str) -> Html:
-    """Return your notes, and the picture with their numbers, which the live timeline does not draw."""
+    """Return your notes, and the picture with their numbers."""
     if not found.user_notes:
         return Html()
     picture = timeline_image(groups, finding) if timed(found.user_notes) and not needs_tiles(groups) else Html()

@@ -6,7 +6,7 @@ import { upperBound } from "./search.js";
 
 /**
  * @import { Column } from "./decode_column.js"
- * @import { CounterLaneHeader, CountersHeader } from "./header.js"
+ * @import { CounterLaneHeader, CountersHeader, NoteHeader } from "./header.js"
  * @import { Block } from "./messages.js"
  */
 
@@ -14,17 +14,18 @@ import { upperBound } from "./search.js";
 
 /** @typedef {Omit<CounterLaneHeader, "lines"> & { lines: Line[] }} CounterLane */
 
-/** @typedef {{ lanes: CounterLane[], left_out: number, markers: { time: Column, name: Column, texts: string[] } }} Counters */
+/** @typedef {{ lanes: CounterLane[], left_out: number, markers: { time: Column, name: Column, texts: string[] }, notes: NoteHeader[] }} Counters */
 
 /**
  * @param {CountersHeader} header
  * @param {Block} block
  * @returns {Counters}
  */
-export function decodeCounters({ lanes, left_out, markers }, block) {
+export function decodeCounters({ lanes, left_out, markers, notes }, block) {
   const { count, texts } = markers;
   return {
     left_out,
+    notes,
     lanes: lanes.map((lane) => ({
       ...lane, lines: lane.lines.map(({ name, count: values, time, value }) => (
         { name, time: decodeColumn(time, block, values), value: decodeColumn(value, block, values) }

@@ -1,4 +1,4 @@
-// Lanes of memory and counters under the streams, on their axis, and markers through all lanes.
+// Lanes of memory and counters under the streams, on their axis; markers and the reader's notes through all lanes.
 
 import { offAxis } from "./align.js";
 import { decodeCounters, stepsOf, valueAt, valueWords } from "./counter_lines.js";
@@ -9,6 +9,7 @@ import { fitted, font } from "./text.js";
 
 /**
  * @import { CounterLane, Counters, Line } from "./counter_lines.js"
+ * @import { NoteHeader } from "./header.js"
  * @import { Ask } from "./messages.js"
  * @import { Model } from "./model.js"
  * @import { Scene } from "./scene.js"
@@ -92,18 +93,21 @@ export class CounterLanes {
     if (!groups || !shown) return;
     this.plot = scene.layout.plot;
     const marked = scene.layout.groups.some(({ index }) => groups[index].markers.time.length);
-    const rows = rowsOf(scene, groups, marked ? NAMES : 0);
-    const height = (rows.at(-1)?.top ?? -LANE - GAP) + LANE + GAP + (marked && !rows.length ? NAMES : 0);
-    this.size(scene, height);
+    const noted = scene.layout.groups.filter(({ index }) => groups[index].notes.length);
+    const heads = NAMES * (Number(marked) + noted.length);
+    const rows = rowsOf(scene, groups, heads);
+    this.size(scene, rows.length ? rows[rows.length - 1].top + LANE + GAP : heads);
     const ctx = contextOf(this.canvas);
     ctx.fillStyle = scene.theme.ground;
     ctx.fillRect(0, 0, this.canvas.width, this.canvas.height);
     ctx.textBaseline = "middle";
     for (const row of rows) this.drawLane(ctx, scene, row, rows);
     if (marked) for (const { index, body, bottom } of scene.layout.groups) this.drawMarkers(ctx, scene, index, body, bottom);
+    noted.forEach((group, place) => this.drawNotes(ctx, scene, group, NAMES * (Number(marked) + place), noted.length > 1));
     const left = scene.layout.groups.reduce((sum, { index }) => sum + groups[index].left_out, 0);
-    this.canvas.title = left ? `${left} more counters are not drawn: those with most values are.` : "";
-    this.describe(rows);
+    const words = noted.flatMap(({ index }) => this.notesAt(scene, index));
+    this.canvas.title = words.join("\n") || (left ? `${left} more counters are not drawn: those with most values are.` : "");
+    this.describe(rows, noted.flatMap(({ index }) => groups[index].notes));
   }
 
   /**
@@ -119,10 +123,79 @@ export class CounterLanes {
     canvas.style.height = `${height}px`;
   }
 
-  /** @param {Row[]} rows */
-  describe(rows) {
+  /**
+   * @param {Row[]} rows
+   * @param {NoteHeader[]} notes
+   */
+  describe(rows, notes) {
     const words = rows.map(({ lane }) => `${lane.label} from ${valueWords(lane.low, lane.unit)} to ${valueWords(lane.high, lane.unit)}`);
+    if (notes.length) words.push(`your notes: ${notes.slice(0, 20).map(noteWords).join(", ")}`);
     aria(this.canvas, { label: `Counters under the streams: ${words.join("; ") || "markers"}` });
+  }
+
+  /**
+   * The notes at the pointer, in words.
+   *
+   * @param {Scene} scene
+   * @param {number} group
+   */
+  notesAt(scene, group) {
+    const { geometry: g } = sceneOf(scene, group);
+    const { cursor, viewer } = this.timeline;
+    if (cursor === null) return [];
+    const x = g.x(offAxis(viewer.alignments[group], cursor));
+    return this.notes(group).filter(({ start, end }) => g.x(start) - g.px(3) <= x && x <= g.x(end) + g.px(3)).map(noteWords);
+  }
+
+  /** @param {number} group */
+  notes(group) {
+    return /** @type {Counters[]} */ (this.groups)[group].notes;
+  }
+
+  /**
+   * A dashed line at each end of a note through the lanes of its group, a bar from one to the other, and its number and text below.
+   *
+   * @param {CanvasRenderingContext2D} ctx
+   * @param {Scene} scene
+   * @param {{ index: number, body: number, bottom: number }} group
+   * @param {number} top of the row of texts
+   * @param {boolean} several whether other groups have notes, too
+   */
+  drawNotes(ctx, scene, { index, body, bottom }, top, several) {
+    const { geometry: g, theme } = sceneOf(scene, index);
+    const above = this.timeline.stage.baseContext;
+    const wide = Math.max(1, Math.round(g.dpr));
+    const middle = g.px(top + NAMES / 2);
+    const notes = this.notes(index);
+    ctx.font = font(scene, 11);
+    ctx.fillStyle = theme.soft;
+    ctx.fillText(fitted(ctx, several ? `${scene.model.groups[index].label} · notes` : "notes", g.left - g.px(14)), g.px(6), middle);
+    let free = g.left;
+    notes.forEach((note, place) => {
+      const ends = [...new Set([note.start, note.end].map((time) => Math.round(g.x(time))))];
+      const [from, to] = [Math.max(ends[0], g.left), Math.min(ends[ends.length - 1], g.right)];
+      if (from > to) return;
+      // What lies over the streams is opaque: a frame that draws the lanes alone draws it once more.
+      above.fillStyle = ctx.fillStyle = theme.ink;
+      above.fillRect(from, g.px(body), to - from, 2 * wide);
+      for (const x of ends.filter((each) => each === from || each === to)) {
+        for (let y = g.px(body); y < g.px(bottom); y += 6 * wide) above.fillRect(x, y, wide, 3 * wide);
+      }
+      ctx.globalAlpha = 0.12;
+      ctx.fillRect(from, g.px(top), Math.max(wide, to - from), several ? g.px(NAMES) : this.canvas.height - g.px(top));
+      ctx.globalAlpha = 1;
+      if (from < free) return;
+      const number = `${note.number}`;
+      const badge = ctx.measureText(number).width + g.px(8);
+      ctx.fillRect(from, g.px(top + 1), badge, g.px(NAMES - 2));
+      ctx.fillStyle = theme.ground;
+      ctx.fillText(number, from + g.px(4), middle);
+      const next = place + 1 < notes.length ? Math.min(g.right, g.x(notes[place + 1].start)) : g.right;
+      const words = fitted(ctx, note.text, next - from - badge - g.px(8));
+      ctx.fillStyle = theme.ink;
+      ctx.fillText(words, from + badge + g.px(4), middle);
+      free = from + badge + g.px(4) + (words ? ctx.measureText(words).width : 0);
+    });
   }
 
   /**
@@ -214,6 +287,9 @@ export class CounterLanes {
     }
   }
 }
+
+/** @param {NoteHeader} note */
+const noteWords = ({ number, text, lane }) => `${number}: ${text}${lane ? ` (${lane})` : ""}`;
 
 /**
  * Where each lane of the shown groups lies.

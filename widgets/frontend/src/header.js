@@ -188,12 +188,19 @@
  */
 
 /**
+ * A note of the reader on a moment or a stretch, in ns.
+ *
+ * @typedef {{ number: number, start: number, end: number, text: string, lane: string }} NoteHeader
+ */
+
+/**
  * What a group counts, by the names of messages.py.
  *
  * @typedef {object} CountersHeader
  * @property {CounterLaneHeader[]} lanes
  * @property {number} left_out
  * @property {{ count: number, time: ColumnHeader, name: ColumnHeader, texts: string[] }} markers
+ * @property {NoteHeader[]} notes
  */
 
 /** @type {Fields<Header>} */

@@ -43,7 +43,9 @@ test("lanes and markers are read from the block", () => {
   const [columns, block] = columnsOf({ time: [5, 6], value: [0.5, -2], name: [1, 0] });
   const { time, value, name } = columns;
   const lane = { label: "loss", unit: "", low: -2, high: 0.5, peak: null, lines: [{ name: "", count: 2, time, value }] };
-  const found = decodeCounters({ lanes: [lane], left_out: 1, markers: { count: 2, time, name, texts: ["a", "b"] } }, block);
+  const notes = [{ number: 2, start: 5, end: 5, text: "late", lane: "" }];
+  const found = decodeCounters({ lanes: [lane], left_out: 1, markers: { count: 2, time, name, texts: ["a", "b"] }, notes }, block);
+  assert.equal(found.notes, notes);
   assert.deepEqual([...found.lanes[0].lines[0].value], [0.5, -2]);
   assert.deepEqual([[...found.markers.time], [...found.markers.name], found.left_out], [[5, 6], [1, 0], 1]);
 });
