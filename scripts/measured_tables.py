@@ -193,6 +193,40 @@ def record_cost() -> str:
     return table(["a step, µs", *ways], rows) + measured_on(found)
 
 
+def stacks_cost() -> str:
+    """Return what a step takes while it is recorded with lines, and of how many kernels the line is right."""
+    found = data("code_times")
+    rows = [
+        [name, *(format_us(one["step_us"][way]) for way in ("plain", "ss.record", "stacks")), f"{one['dearer']:.0%}"]
+        for name, one in found["cost"].items()
+    ]
+    right, kernels = found["right_lines"]
+    said = f"\nOf {kernels} kernels of five networks whose lines stand in ranges, {right} have the right line.\n"
+    return table(["a step, µs", "not recorded", "`ss.record`", "with `stacks=True`", "dearer"], rows) + said + measured_on(found)
+
+
+def code_times() -> str:
+    """Return how far times by line and module are from PyTorch's events."""
+    found = data("code_times")
+    off = {by: sorted(one[by]["tree"]["off"] for one in found["times"].values()) for by in ("line", "module")}
+    rows = [
+        [f"by {by}", f"{statistics.median(each):.2%}", f"{each[-1]:.1%}", f"{sum(one <= 0.01 for one in each)} of {len(each)}"]
+        for by, each in off.items()
+    ]
+    return table(["time in another row", "median", "worst", "within 1 %"], rows) + measured_on(found)
+
+
+def recorded_memory() -> str:
+    """Return in how many functions recorded memory is what the allocators say."""
+    found = data("memory_against_allocators")
+    every = found["functions"].values()
+    asked = [sum(one[level][key] for one in every) for level in ("allocated", "reserved") for key in ("equal", "operations")]
+    return (
+        f"After an operation, in {len(every)} functions: allocated bytes are equal {asked[0]} times of {asked[1]}, reserved ones "
+        f"{asked[2]} times of {asked[3]}. The peak is equal in {found['equal']} functions.\n{measured_on(found)}"
+    )
+
+
 def counter_cost() -> str:
     """Return the cost of a call of a counter or a marker, in µs."""
     found = data("counter_cost")
@@ -662,6 +696,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "stretched-graphs": stretched_graphs,
     "record-cost": record_cost,
     "counter-cost": counter_cost,
+    "stacks-cost": stacks_cost,
+    "code-times": code_times,
+    "recorded-memory": recorded_memory,
     "event-costs": event_costs,
     "stamps": stamps,
     "left-out": left_out,

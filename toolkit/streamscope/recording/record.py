@@ -315,7 +315,7 @@ def record(
         ``trace.info.ledger["whole_from_ns"]`` says from when on the GPUs' lanes are whole. Pauses do not count.
     stacks : bool
         Also record which line of your own code made each launch call: ``trace.sites``, and `by_code`. It needs Python 3.12 or later. Each
-        line of yours takes about a quarter of a microsecond longer; code of libraries, and Python's own, does not.
+        line of yours takes half a microsecond to one longer; code of libraries, and Python's own, does not.
         ``trace.info.ledger["lines_ns"]`` is about how long that took in all. Kernels of PyTorch's backward pass are launched by a thread
         without Python, so their line is unknown.
     memory : bool
