@@ -57,6 +57,29 @@ def test_parquet_keeps_them(tmp_path):
     assert b'"rows"' not in traced(()).to_parquet(tmp_path / "u.parquet").read_bytes()
 
 
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_kineto_gives_them_back(tmp_path, name):
+    spans = SpanTable.of(("launch", "a", "host", -7, 3, 0), ("kernel", "a", "main", 5, 25, 0))
+    trace = Trace(spans, TraceInfo("async", "step", DeviceInfo("simulated", "H")), memory=Allocations.of(ROWS))
+    back = ss.read(trace.to_kineto(tmp_path / name))
+    shift_ns = back.spans.start_ns[0] - trace.spans.start_ns[0]
+    assert back.memory == trace.memory.since(-shift_ns)
+    assert not any("memory" in note for note in back.info.notes)
+
+
+def test_perfetto_has_a_counter_for_the_memory_of_each_gpu(tmp_path):
+    proto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    packets = proto.Trace.FromString(traced().to_perfetto(tmp_path / "t.pftrace").read_bytes()).packet
+    tracks = {each.track_descriptor.uuid: each.track_descriptor.name for each in packets if each.HasField("track_descriptor")}
+    events = [(each.timestamp, each.track_event) for each in packets if each.HasField("track_event")]
+    counted = [(tracks[event.track_uuid], at, event.double_counter_value) for at, event in events if event.type == event.TYPE_COUNTER]
+    assert counted == [
+        ("host memory", 0, 64.0), ("host memory", 30, 0.0),
+        ("GPU 0 memory", 0, 0.0), ("GPU 0 memory", 30, 512.0), ("GPU 0 memory", 40, 0.0),
+        ("GPU 1 memory taken from the driver", 0, float(1 << 33)),
+    ]  # fmt: skip
+
+
 def test_so_many_rows_as_a_trace_keeps_fit_into_a_file():
     rng = np.random.default_rng(0)
     column = np.sort(rng.integers(0, 10**10, 100_000))  # A file has room for 16 bytes a row.

@@ -18,9 +18,12 @@ from typing import IO, Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-from streamscope.arrays import IntArray
+from streamscope.analysis.memory import memory
+from streamscope.arrays import Array, IntArray
 from streamscope.files import written_whole
 from streamscope.formats.kineto.writer import titled
+from streamscope.trace.counters import Series
+from streamscope.trace.memory import Level
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import Track, launched_by, levels_of, time_before_zero_ns, tracks_of
@@ -137,12 +140,25 @@ class _Packets:
                 self._calls(rows, index)
         self._counters(len(tracks))
         self._markers(len(tracks))
-        self._notes(len(tracks) + 1 + len(self.trace.counters.described))
+        self._notes(len(tracks) + 1 + len(self.counted))
+
+    @cached_property
+    def counted(self) -> list[tuple[Series, IntArray, Array]]:
+        """Counters with their times and values, and the memory of each GPU, by level, as counters."""
+        counters = self.trace.counters
+        rows_of = [(series, counters.rows_of(number)) for number, series in enumerate(counters.described)]
+        found = [(series, counters.time_ns[rows], counters.value[rows]) for series, rows in rows_of]
+        held = self.trace.memory
+        for level in Level:
+            for gpu in np.unique(held.gpu[held.level == level]).tolist():
+                curve = memory(self.trace, "kind", gpu).curve(level)
+                name = ("memory" if gpu >= 0 else "host memory") + ("" if level is Level.ALLOCATED else " taken from the driver")
+                found.append((Series(name, "B", gpu=gpu), np.maximum(curve.time_ns, -self.shift_ns), curve.bytes.astype(np.float64)))
+        return found
 
     def _counters(self, tracks: int) -> None:
         """Write a track for each counter, and its values."""
-        found = self.trace.counters
-        for number, series in enumerate(found.described):
+        for number, (series, times_ns, values) in enumerate(self.counted):
             uuid = _FIRST_TRACK + tracks + 1 + number
             descriptor = self.add().track_descriptor
             descriptor.uuid, descriptor.parent_uuid, descriptor.name = uuid, _PROCESS, replace(series, unit="").label
@@ -150,8 +166,7 @@ class _Packets:
             descriptor.counter.SetInParent()
             if series.unit:
                 descriptor.counter.unit_name = series.unit
-            rows = found.rows_of(number)
-            for time_ns, value in zip((found.time_ns[rows] + self.shift_ns).tolist(), found.value[rows].tolist(), strict=True):
+            for time_ns, value in zip((times_ns + self.shift_ns).tolist(), values.tolist(), strict=True):
                 event = self.add(timestamp=time_ns, sequence_flags=_NEEDS_NAMES).track_event
                 event.type, event.track_uuid, event.double_counter_value = proto.TrackEvent.TYPE_COUNTER, uuid, value
 

@@ -46,6 +46,7 @@ from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.instances import CollectiveFacts, PeerFacts
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.launch_sites import Site, stored_sites
+from streamscope.trace.memory import Allocations
 from streamscope.trace.memory_events import allocations_of
 from streamscope.trace.plausibility import recorded
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
@@ -105,7 +106,8 @@ def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | Non
     notes = reader.notes()
     if wrong:
         notes.append(f"left out: {counted(wrong, 'event')} whose values are not as PyTorch's profiler writes them")
-    trace = found.trace(reader.beside, program, gpu, notes, reader.lost + wrong, ours=own is not None)
+    held = Allocations() if own is None else Allocations.from_dict(named_values(reader.beside.streamscope).get("memory"))
+    trace = found.trace(reader.beside, program, gpu, notes, reader.lost + wrong, ours=own is not None, held=held)
     if own is None:
         return trace
     device = DeviceInfo(own.device.kind, own.device.name, trace.info.device.details)
@@ -193,7 +195,9 @@ class _Collected:
         for category, its_events in by_category.items():
             self._add_category(category.lower(), its_events)
 
-    def trace(self, beside: Beside, program: str, gpu: int | None, said: Sequence[str], lost: int, *, ours: bool) -> Trace:
+    def trace(
+        self, beside: Beside, program: str, gpu: int | None, said: Sequence[str], lost: int, *, ours: bool, held: Allocations
+    ) -> Trace:
         if not self._on_device:
             raise self._no_work(_job(beside.distributedInfo))
         self._lost += self._noted.lost
@@ -223,13 +227,14 @@ class _Collected:
             name_waits(found, waited["correlation"], waited["stream"], gpu)
             waits = self._event_waits(found)
         noted = self._noted.noted({} if told.several else gpu_of, ours=ours)
-        memory = self._memory.events(of_processes, self._stacks, notes, several=told.several)
+        memory = partial(allocations_of, self._memory.events(of_processes, self._stacks, notes, several=told.several))
         hip = any(name.startswith("hip") for name in self._names)
         base_ns = beside.baseTimeNanoseconds
         device = host_info({one: _device(beside.deviceProperties, one, told.devices.get(one, one), hip=hip) for one in gpus})
         return foreign_trace(
             found, engine="kineto", program=program, device=device, recorder="kineto", gpu=gpu,
-            notes=notes, waits=waits, noted=noted, memory=partial(allocations_of, memory), clock_ns=_clock_ns(beside, ours=ours),
+            notes=notes, waits=waits, noted=noted, memory=partial(_moved, held) if len(held) else memory,
+            clock_ns=_clock_ns(beside, ours=ours),
             profiler=tuple(np.concatenate(self._profiler, axis=1)),
             versions=_versions(beside), created=created_at(int(found.start_ns.min()) + (base_ns if type(base_ns) is int else 0)),
             ledger={"lost_records": float(lost)} if lost else {}, **({} if told.several else _job(beside.distributedInfo)),
@@ -415,6 +420,11 @@ def _clock_ns(beside: Beside, *, ours: bool) -> int | None:
     base_ns = 0 if beside.baseTimeNanoseconds is None else beside.baseTimeNanoseconds
     found = beside.streamscope.get("clock_ns") if ours else base_ns
     return found if type(found) is int and abs(found) < FAR_NS else None
+
+
+def _moved(held: Allocations, zero_ns: int, said: list[str]) -> Allocations:
+    """Return the memory of a file of ours on the trace's clock; nothing of it is left out."""
+    return held.since(zero_ns)
 
 
 def _unknown_ns(beside: Beside) -> set[int]:
