@@ -288,3 +288,17 @@ def test_the_keys_that_are_pressed_are_commands_where_a_cell_has_the_focus(notin
     commands = noting.evaluate(PRESS_ALL, [cell, KEY_CODES])
     assert {"notebook:insert-cell-below", "notebook:change-cell-to-markdown", "notebook:enter-edit-mode"} <= set(commands)
     assert {"notebook:delete-cell", "kernelmenu:restart"} <= set(commands)  # They take a key twice.
+
+
+def test_the_second_bundle_comes_from_the_kernel_when_python_asks_for_time_by_code(notebook):
+    """The last test here: it shows other runs."""
+    page = notebook
+    runs = "ss.compare(ss.workload('branches').build()[0], *ss.workload('branches').build()[1], device='simulated', progress=False)"
+    in_kernel(page, f"import streamscope as ss; from streamscope_widgets.payload import as_groups; shown.show(as_groups({runs}.groups()))")
+    in_kernel(page, "shown.range = None; shown.shows = ['overlap', 'by code']")
+    page.locator(".ss-frame").first.wait_for()
+    assert {"GPU", "add"} <= set(page.locator(".ss-frame").all_inner_texts())
+    page.locator(".ss-overlay").first.press("n")
+    page.locator(".ss-panel .ss-place").first.click()
+    page.wait_for_function("document.querySelector('.ss-nudge.ss-shown')?.textContent.includes('is not below the folder')")
+    assert page.complaints == []
