@@ -99,6 +99,16 @@ def test_a_comparison_comes_with_its_verdict(comparison, tmp_path):
     assert block == encode(as_groups(comparison.groups())).block
 
 
+def test_notes_are_listed_and_drawn(five_engines, comparison, tmp_path):
+    trace = five_engines(20)["graph"].with_note("Monday").with_note("<b>late</b>", 1, 2)
+    content, _ = unpacked(drawn(trace.to_parquet(tmp_path / "graph.parquet"), "graph.parquet"))
+    assert content["notes"] == ["Note 1, whole trace: Monday", "Note 2, 1 µs to 2 µs: <b>late</b>"]
+    assert content["header"]["details"] == ["counters"]
+    noted = comparison.with_note("Monday").with_note("late", "graph", 1)
+    content, _ = unpacked(drawn(noted.save(tmp_path) / "comparison.json", "comparison.json"))
+    assert content["notes"] == ["Note 1, all, all: Monday", "Note 1, graph, 1 µs: late"]
+
+
 def test_what_goes_on_in_python_is_told_and_works(repository, five_engines, comparison, tmp_path, monkeypatch):
     captured = repository / "notebooks/recorded/captured/mixture_of_experts.captured.json"
     (tmp_path / captured.name).write_bytes(captured.read_bytes())

@@ -79,7 +79,7 @@
       const wanted = gpu === undefined ? {} : { gpu };
       try {
         const content = await read(path(), modules, settings, wanted);
-        const { title, finding, further, warnings, header, block, bundle, stamp } = content;
+        const { title, finding, further, warnings, notes, header, block, bundle, stamp } = content;
         // Browsers keep what JupyterLab serves for a year, by its address.
         const load = (name) => import(new URL(`${name}?v=${bundle}`, here).href);
         const { open } = await load("timeline.js");
@@ -88,7 +88,7 @@
         const stage = make("div", "");
         const told = make("ul", "");
         const tell = (...texts) => told.append(...texts.map((text) => make("li", text)));
-        tell(...(remark ? [remark] : []), ...warnings);
+        tell(...(remark ? [remark] : []), ...warnings, ...notes);
         const choose = (number) => { gpu = number; draw(); };
         const choice = content.gpus?.length > 1 ? [gpuChoice(content, choose)] : [];
         node.replaceChildren(make("h1", title), ...choice, ...(finding ? [make("p", finding)] : []), told, stage, make("footer", further));

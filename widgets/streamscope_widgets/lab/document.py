@@ -21,13 +21,15 @@ from streamscope.comparing.comparison_folder import FILE_NAME, REPORT_NAME
 from streamscope.errors import StreamscopeError
 from streamscope.formats.read import read
 from streamscope.trace import TimelineGroup
-from streamscope.words import capitalised, shortened
+from streamscope.trace.counters import note_rows
+from streamscope.words import capitalised, counted, shortened
 from streamscope_widgets.payload import SECOND_BUNDLE, as_groups, bundle_source, encode
 from streamscope_widgets.tile_questions import answer
 from streamscope_widgets.tiles import Tiles, needs_tiles
 from streamscope_widgets.trace_view import finding_of, trace_title
 
 MOST_WARNINGS, LONGEST_WARNING = 20, 500
+MOST_NOTES = 50
 CAPTURED = ".captured.json"
 ALIGNED = 8
 """Bytes: columns of numbers must begin at a multiple of it."""
@@ -51,9 +53,9 @@ class Document:
     def whole(self) -> bytes:
         """Return the first drawing: the length of the header in 4 bytes, 4 empty bytes, the header as JSON, the block of columns.
 
-        The header has ``title``, ``finding``, ``warnings``, ``further`` (views that Python has besides), ``header``, ``stamp`` and
-        ``bundle``, which tell versions of both apart. Of a trace it has ``gpu``, the number of the GPU that is shown, None for all, and
-        ``gpus``, the numbers of all in the file.
+        The header has ``title``, ``finding``, ``warnings``, ``notes`` (yours), ``further`` (views that Python has besides), ``header``,
+        ``stamp`` and ``bundle``, which tell versions of both apart. Of a trace it has ``gpu``, the number of the GPU that is shown, None
+        for all, and ``gpus``, the numbers of all in the file.
         """
         payload = self.tiles.overview() if self.tiles else encode(self.groups)
         bundles = bundle_source() + bundle_source(SECOND_BUNDLE)
@@ -116,7 +118,7 @@ def _read(path: Path, name: str, gpu: int | None) -> tuple[dict[str, Any], tuple
         comparison = load_comparison(path.parent)
         title = f"{comparison.program} · {device_words(comparison.device)}"
         further = f"runs = ss.load_comparison({name!r}) has all numbers; runs.report('{REPORT_NAME}') writes a page for others."
-        return _told(title, comparison.verdict, further), as_groups(comparison.groups())
+        return _told(title, comparison.verdict, further, notes=comparison.note_rows()), as_groups(comparison.groups())
     if path.name.endswith(CAPTURED):
         # They load the engines, which takes as long as all the rest of showing a small file.
         from streamscope.capturing.saved import load_captured
@@ -135,13 +137,16 @@ def _read(path: Path, name: str, gpu: int | None) -> tuple[dict[str, Any], tuple
         f"trace = ss.read({name!r}{chosen}) has all numbers; ss.what_if(trace, engine='graph') predicts a CUDA graph, "
         "ss.diff(trace, other) compares, trace.report('report.html') writes a page for others."
     )
-    told = _told(f"{trace_title(trace.info)} · {name}", finding_of(trace, found), further, warnings)
+    told = _told(f"{trace_title(trace.info)} · {name}", finding_of(trace, found), further, warnings, note_rows(trace.user_notes))
     gpus = trace.info.device.gpus or trace.gpus
     return {**told, "gpu": trace.info.device.gpu if len(trace.gpus) < 2 else None, "gpus": gpus}, as_groups([trace])
 
 
-def _told(title: str, finding: str, further: str, warnings: Sequence[str] = ()) -> dict[str, Any]:
-    return {"title": title, "finding": finding, "warnings": list(warnings), "further": f"In a notebook beside it: {further}"}
+def _told(title: str, finding: str, further: str, warnings: Sequence[str] = (), notes: Sequence[Sequence[str]] = ()) -> dict[str, Any]:
+    lines = [f"Note {', '.join(filter(None, place))}: {text}" for *place, text in notes]
+    more = [f"+ {counted(len(lines) - MOST_NOTES, 'more note')}"] if len(lines) > MOST_NOTES else []
+    told = {"title": title, "finding": finding, "warnings": list(warnings), "notes": [*lines[:MOST_NOTES], *more]}
+    return {**told, "further": f"In a notebook beside it: {further}"}
 
 
 if __name__ == "__main__":
