@@ -478,15 +478,14 @@ def _rows_of(trace: Trace, held: Allocations, by: str, whole_bytes: int) -> tupl
 def _most_of(trace: Trace, held: Allocations, by: str, whole_bytes: int) -> tuple[MemoryRow, ...]:
     """Divide allocations of any times; bytes and number are of the time at which most of a row are held."""
     code, keys = _divided(trace, held, by)
-    peaks = [_most_at_once(held.rows(code == number)) for number in range(len(keys))]
+    used, code = np.unique(code, return_inverse=True)
+    peaks = [_most_at_once(held.rows(code == number)) for number in range(len(used))]
     counts, sums = np.array(peaks, np.int64).reshape(-1, 2).T
-    return _sorted(keys, counts, sums, whole_bytes)
+    return _sorted([keys[one] for one in used.tolist()], counts, sums, whole_bytes)
 
 
 def _most_at_once(held: Allocations) -> tuple[int, int]:
     """Return how many allocations, and bytes, are held at the time of most bytes."""
-    if not len(held):
-        return 0, 0
     curve = curve_of(held, int(held.start_ns[0]))
     at_ns = curve.time_ns[curve.bytes.argmax()]
     return int(((held.start_ns <= at_ns) & (held.end_ns > at_ns)).sum()), int(curve.bytes.max())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -178,7 +179,11 @@ class Allocations(Columns):
         return self._with(moved)
 
     def _with(self, columns: Mapping[str, Any]) -> Self:
-        return replace(self, **columns)
+        """Return them with other columns, which need no check, as texts and sites do not: there may be very many."""
+        found = copy(self)
+        for name, column in columns.items():
+            object.__setattr__(found, name, column)
+        return found
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row for each allocation: its columns, with texts in the place of indices, and the fields of its site."""

@@ -69,17 +69,18 @@ class MemoryMarks:
         )
         self._parts.append(np.stack(columns))
 
-    def events(self, found: Activities, stacks: Stacks, said: list[str], *, several: bool) -> list[MemoryEvents]:
+    def events(self, found: Activities, stacks: Stacks, said: list[str], *, several: bool, renumbered: bool) -> list[MemoryEvents]:
         """Return all of them, each with the innermost operator and line around it, and note what is left out.
 
         ``found``: the ranges of the file among other activities.
         ``several``: whether the file is of several processes, whose GPUs and addresses have the same numbers.
+        ``renumbered``: whether GPUs of the trace have other numbers than in the file.
         """
         columns = dict(zip(_COLUMNS, np.concatenate(self._parts, axis=1), strict=True))
         count = len(columns["time_ns"])
         if not count:
             return []
-        if several and len(distinct(columns["process"])[0]) > 1:
+        if several and (renumbered or len(distinct(columns["process"])[0]) > 1):
             said.append(f"left out: {counted(count, 'event')} called {MEMORY!r}, of several processes whose GPUs cannot be told apart")
             return []
         threads = ThreadTimes(columns.pop("process"), columns.pop("place"), columns["time_ns"], columns["time_ns"])

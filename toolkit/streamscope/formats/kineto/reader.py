@@ -227,7 +227,8 @@ class _Collected:
             name_waits(found, waited["correlation"], waited["stream"], gpu)
             waits = self._event_waits(found)
         noted = self._noted.noted({} if told.several else gpu_of, ours=ours)
-        memory = partial(allocations_of, self._memory.events(of_processes, self._stacks, notes, several=told.several))
+        marks = self._memory.events(of_processes, self._stacks, notes, several=told.several, renumbered=bool(told.devices))
+        memory = partial(allocations_of, marks)
         hip = any(name.startswith("hip") for name in self._names)
         base_ns = beside.baseTimeNanoseconds
         device = host_info({one: _device(beside.deviceProperties, one, told.devices.get(one, one), hip=hip) for one in gpus})
