@@ -133,3 +133,13 @@ def test_each_gpu_of_a_merged_file_is_a_rank(repository, name):
     job = ss.read_ranks(repository / "tests" / "data" / "cases" / f"{name}.json", progress=False)
     assert [rank.number for rank in job.ranks] == [0, 1]
     assert all(len(rank.work) >= 5 for rank in job.ranks)
+
+
+def test_notes_beside_the_files_are_no_ranks(tmp_path):
+    folder = written(tmp_path / "job", rank0__json=rank_file(0), rank1__json=rank_file(1))
+    path = folder / "rank1.json"
+    ss.read(path).with_note("slow", 3).save_notes(path)
+    for paths in (folder, str(folder / "*.json")):
+        job = ss.read_ranks(paths)
+        assert [[note.text for note in rank.trace.user_notes] for rank in job.ranks] == [[], ["slow"]]
+        assert not any("notes.json" in warning for warning in job.warnings)

@@ -106,3 +106,17 @@ def test_both_are_live_on_one_axis(own):
     assert widget.engines == ["async", "graph-dual"]
     assert widget.finding.startswith("graph-dual is ")
     assert ss.diff(foreign("a", [1000]), foreign("a", [1000])).timeline().engines == ["the first", "the second"]
+
+
+def test_notes_on_both_are_listed_with_the_numbers_of_the_picture(bundle, tmp_path):
+    first, second = foreign("before", [9000]).with_note("slow <here>", 2), foreign("after", [3000]).with_note("fixed")
+    found = ss.diff(first, second)
+    report = found.report(tmp_path / "d.html").read_text(encoding="utf-8")
+    for page in (found._repr_html_(), report):
+        assert re.search(
+            r">1</td>.*?>before</td>.*?>2 µs</td>.*?>slow &lt;here&gt;</td>.*?>after</td>.*?>whole trace</td>.*?>fixed</td>", page
+        )
+    assert "<h2>Notes</h2>" in report
+    assert "<h2>Notes</h2>" not in ss.diff(foreign("a", [9000]), foreign("b", [9000])).report(tmp_path / "e.html").read_text(
+        encoding="utf-8"
+    )

@@ -26,8 +26,7 @@ from streamscope.trace.counters import ENGINE_NOTE_HEADS
 from streamscope.words import format_mib, format_us, time_text
 from streamscope_widgets import charts, ledger_view
 from streamscope_widgets.capture_view import capture_lines, capture_section
-from streamscope_widgets.notes_view import HEADING as NOTES_HEADING
-from streamscope_widgets.notes_view import notes_page_table, notes_table, timed
+from streamscope_widgets.notes_view import notes_section, notes_table, timed
 from streamscope_widgets.report import report
 from streamscope_widgets.show import still_chart
 from streamscope_widgets.show.chart import RowChart
@@ -223,12 +222,9 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
 
 def _noted(comparison: Comparison) -> Html:
     """Return your notes, and the picture with their numbers."""
-    rows = comparison.note_rows()
-    if not rows:
-        return Html()
     drawn = any(timed(run.trace.user_notes) for run in comparison.values())
-    picture = timeline_image(comparison.groups(), comparison.verdict) if drawn else Html()
-    return fill("<h2>{}</h2>{}{}", NOTES_HEADING, picture, notes_page_table(rows, ENGINE_NOTE_HEADS))
+    picture = timeline_image(comparison.groups(), comparison.verdict) if drawn else None
+    return notes_section(comparison.note_rows(), ENGINE_NOTE_HEADS, picture)
 
 
 def _verdict(comparison: Comparison) -> Html:

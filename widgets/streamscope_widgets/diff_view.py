@@ -12,8 +12,10 @@ from streamscope.analysis.diff import COUNTER_HEADS
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow
 from streamscope.results.views import View, sections
 from streamscope.trace import TimelineGroup, Trace
+from streamscope.trace.counters import note_rows
 from streamscope.words import counted, shortened, signed_time_text
 from streamscope_widgets.comparison_view import STYLE
+from streamscope_widgets.notes_view import notes_section, notes_table
 from streamscope_widgets.payload import PairGroup, as_groups
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, bar, block, fill, folded, joined, lead, small, table, warned
@@ -29,6 +31,7 @@ MOST_ROWS, MORE_ROWS = 10, 100
 """Rows that are seen at once, and those that unfold."""
 MOST_WARNINGS = 4
 LONGEST_NAME, LONGEST_CELL, LONGEST_KERNEL, LONGEST_TITLE = 80, 48, 200, 400
+NOTE_HEADS = ("note", "trace", "at", "lane", "text")
 LONGEST_BAR = 120
 """Pixels."""
 MEANINGS = (
@@ -50,6 +53,7 @@ def diff_html(found: TraceDiff) -> Html:
         _rows(found, longest_us),
         _counters(found),
         warned(found.warnings, MOST_WARNINGS, LONGEST_TITLE),
+        notes_table(_note_rows(found), NOTE_HEADS),
         timeline_image(diff_groups(found), found.answer),
         a_picture("comparison"),
     )
@@ -67,7 +71,7 @@ def diff_report(found: TraceDiff, path: Path) -> Path:
         title,
         found.answer,
         first,
-        [_rows(found, longest_us), _counters(found), warnings, *sections(found, "html")],
+        [_rows(found, longest_us), _counters(found), warnings, notes_section(_note_rows(found), NOTE_HEADS), *sections(found, "html")],
     )
 
 
@@ -146,6 +150,13 @@ def _counters(found: TraceDiff) -> Html:
     rows = [(shortened(name, LONGEST_NAME), *others) for name, *others in (each.cells() for each in found.counters[:MORE_ROWS])]
     name, *others = (Column(heading) for heading in COUNTER_HEADS)
     return table([replace(name, kind="prose"), *others], [Row(cells) for cells in rows])
+
+
+def _note_rows(found: TraceDiff) -> list[tuple[str, ...]]:
+    """Return your notes on both traces, numbered as in the pictures."""
+    named = zip(found.names, (found.first, found.second), strict=True)
+    rows = ((shortened(name, LONGEST_NAME), row) for name, trace in named for row in note_rows(trace.user_notes))
+    return [(number, name, *others) for name, (number, *others) in rows]
 
 
 def _bars(differences_us: Sequence[float], longest_us: float) -> list[Html]:

@@ -20,8 +20,7 @@ from streamscope_widgets import comparison_view
 from streamscope_widgets.code_view import code_table
 from streamscope_widgets.memory_view import HEADING as MEMORY_HEADING
 from streamscope_widgets.memory_view import memory_parts
-from streamscope_widgets.notes_view import HEADING as NOTES_HEADING
-from streamscope_widgets.notes_view import notes_page_table, notes_table, timed
+from streamscope_widgets.notes_view import notes_section, notes_table, timed
 from streamscope_widgets.payload import as_groups, nature_of
 from streamscope_widgets.report import provenance, report, still_page
 from streamscope_widgets.show.html import (
@@ -121,10 +120,8 @@ def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, pa
 
 def _noted(groups: Sequence[TimelineGroup], found: Summary, finding: str) -> Html:
     """Return your notes, and the picture with their numbers."""
-    if not found.user_notes:
-        return Html()
-    picture = timeline_image(groups, finding) if timed(found.user_notes) and not needs_tiles(groups) else Html()
-    return fill("<h2>{}</h2>{}{}", NOTES_HEADING, picture, notes_page_table(note_rows(found.user_notes)))
+    picture = timeline_image(groups, finding) if timed(found.user_notes) and not needs_tiles(groups) else None
+    return notes_section(note_rows(found.user_notes), picture=picture)
 
 
 def _counted(found: Summary) -> Html:

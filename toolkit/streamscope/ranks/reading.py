@@ -23,6 +23,7 @@ from streamscope.ranks.job import FILE_NAME, Job, saved_files
 from streamscope.ranks.rank import Rank, needed, without_work
 from streamscope.trace.activities import NoWorkError
 from streamscope.trace.foreign import MIXED
+from streamscope.trace.format import NOTES_SUFFIX
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed
@@ -145,7 +146,7 @@ class _Given:
             if path.exists() or not glob.has_magic(str(path)):
                 return cls([path], {})
             files = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 — it may be absolute.
-            return cls(_some([each for each in files if not each.is_dir()], f"no file is called {str(path)!r}"), {})
+            return cls(_some([each for each in files if _may_be_trace(each)], f"no file is called {str(path)!r}"), {})
         if not isinstance(paths, Iterable):
             raise TraceError(f"paths={shown(paths)} is neither a path nor several", hint="give a folder, a pattern or a list of files")
         return cls(_some([given_path(path, error=TraceError) for path in paths], "an empty list of files"), {})
@@ -153,7 +154,7 @@ class _Given:
     @classmethod
     def _of_folder(cls, folder: Path) -> _Given:
         """Return the traces of a folder; of its folders, where it has none itself."""
-        inside = sorted(each for each in folder.iterdir() if each.is_file())[:_MOST_FILES]
+        inside = sorted(each for each in folder.iterdir() if each.is_file() and _may_be_trace(each))[:_MOST_FILES]
         files = [each for each in inside if is_trace(each)]
         if not files:
             deeper = sorted(Path(place, name) for place, _, names in os.walk(folder) if Path(place) != folder for name in names)
@@ -165,6 +166,11 @@ class _Given:
 
 
 _LIKE_TRACES = frozenset({".json", ".gz", ".parquet", ".sqlite", ".db", ".pb"})
+
+
+def _may_be_trace(path: Path) -> bool:
+    """Tell by the name alone; a reader's notes lie beside the file that they are on."""
+    return not path.is_dir() and not path.name.endswith(NOTES_SUFFIX)
 
 
 def _them(names: Sequence[str]) -> str:
