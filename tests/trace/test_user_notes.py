@@ -44,7 +44,7 @@ def test_notes_are_numbered_those_on_the_whole_first_then_by_time():
 
 
 @settings(max_examples=30)
-@given(st.lists(st.tuples(TEXTS, st.none() | st.tuples(st.integers(0, 26_001), st.integers(0, 26_001)))))
+@given(st.lists(st.tuples(TEXTS, st.none() | st.tuples(st.integers(0, 26_001), st.integers(0, 26_001))), max_size=6))
 def test_parquet_gives_back_each_note(tmp_path_factory, rows):
     trace = TRACE
     for text, times_ns in rows:
