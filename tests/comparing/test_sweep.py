@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from fcntl import LOCK_EX, LOCK_NB, flock
 from itertools import product
@@ -22,6 +23,7 @@ import streamscope as ss
 from streamscope.comparing import sweep as module
 from streamscope.comparing import swept
 from streamscope.comparing.comparison import Comparison
+from streamscope.devices.simulated import SimulatedDevice
 from streamscope.errors import EngineError, KeywordError, OutputError, ProgramError, RecordingError, WorkloadError
 from streamscope.trace.info import DeviceInfo
 
@@ -120,10 +122,20 @@ def test_keywords_of_a_function_and_fixed_inputs():
     assert [point.engines["async"]["kernel_count"] for point in found.points] == [2, 6]
 
 
+def test_the_function_that_makes_inputs_gets_what_it_takes():
+    def made(n, *, rows):
+        return np.ones((rows, n), np.float32), np.ones((n, n), np.float32)
+
+    found = swept_over({"n": [4], "rows": [2, 3]}, made)
+    (fixed,) = swept_over({"n": [4]}, made, rows=3).points
+    assert found.points[0].version != found.points[1].version == fixed.version
+
+
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
         (lambda: swept_over({"n": [4], "depth": [2]}), KeywordError, "no keyword 'depth'"),
+        (lambda: ss.sweep(lambda x, *, streams: x + x, {"streams": [2]}, np.ones(4)), KeywordError, "has a parameter of that name"),
         (lambda: swept_over(engines="warp"), EngineError, "unknown engine 'warp'"),
         (lambda: swept_over(repeats=0), EngineError, "out of range"),
         (lambda: swept_over(recorder="film"), RecordingError, "unknown"),
@@ -372,6 +384,21 @@ def test_a_measured_point_has_its_host_to_itself(tmp_path, monkeypatch):
         flock(file, LOCK_EX | LOCK_NB)
 
 
+def test_a_measured_point_has_its_host_to_itself_while_it_is_compared(tmp_path, monkeypatch, counted):
+    """Each is measured: the simulated device says that it is a GPU."""
+    held = []
+
+    class Measured(SimulatedDevice):
+        info = DeviceInfo("cuda", "NVIDIA H200")
+
+    monkeypatch.setattr(module, "_host_to_itself", lambda *, wanted: held.append(wanted) or nullcontext())
+    for alone in (True, False):
+        (point,) = swept_over({"n": [4]}, device=Measured(), alone=alone, repeats=1).points
+        assert point.engines["graph"]["repeats"] == 1
+    swept_over({"n": [4]})
+    assert held == [True, False, False]
+
+
 def test_a_full_disk_is_our_error_and_what_was_kept_stays_whole(tmp_path, monkeypatch):
     path = tmp_path / "points.jsonl"
     swept_over({"n": [4]}, path=path)
@@ -436,6 +463,10 @@ def test_it_is_saved_as_a_table_and_as_points(tmp_path):
     assert table["engine_streams"].tolist() == [1] * 4
     assert len(found.save(tmp_path / "points.csv").read_text().splitlines()) == 5
     assert found.save(tmp_path / "points.parquet").exists()
+    mixed = [{"a": value, "b": 1} for value in (1, "x", None, True, [2, 3])]
+    told = swept.Sweep("s", tuple(swept.Point(settings, failure=swept.Failure("E", "m")) for settings in mixed))
+    assert told.save(tmp_path / "mixed.parquet").exists()
+    assert told.to_pandas()["a"].tolist() == ["1", "x", "None", "True", "2,3"]
 
 
 def test_the_file_is_written_seldom_where_points_are_many(tmp_path, monkeypatch):

@@ -117,7 +117,7 @@ def sweep(
     path : str or Path, optional
         File of JSON lines, ``.jsonl``, for points that are done. It is always whole.
     **attributes : object
-        The same at each point: settings of the workload, or keywords of the function.
+        The same at each point: settings of the workload, or keywords of the function or of the one that makes its inputs.
 
     Returns
     -------
@@ -264,6 +264,22 @@ def _checked_path(path: str | Path) -> Path:
     return writable_file(target)
 
 
+@dataclass(frozen=True)
+class Made:
+    """A program at a point of a grid, as `compare` takes it."""
+
+    program: Any
+    outline: Program
+    """The program, traced."""
+    attributes: Mapping[str, Any]
+    numbers: Mapping[str, int]
+    """Numbers that it was made with, which its comparison keeps."""
+    arrays: Sequence[Any]
+    """Inputs that are there."""
+    draw: Callable[[], Sequence[Any]]
+    """Returns its inputs, some of which are drawn only then."""
+
+
 class Subject(Protocol):
     """What is compared: a program for each point."""
 
@@ -271,11 +287,8 @@ class Subject(Protocol):
     def name(self) -> str:
         """Its name."""
 
-    def outline(self, settings: Mapping[str, Any], gpus: Any) -> Program:
-        """Return the traced program of a point; `made` then makes its inputs."""
-
-    def made(self, settings: Mapping[str, Any], gpus: Any) -> tuple[Any, Sequence[Any], dict[str, Any], dict[str, int]]:
-        """Return a point's program, inputs and attributes, and the numbers that it was made with."""
+    def at(self, settings: Mapping[str, Any], gpus: Any) -> Made:
+        """Return the program at a point."""
 
 
 @dataclass(frozen=True)
@@ -289,18 +302,12 @@ class _OfWorkload:
     def name(self) -> str:
         return self.workload.name
 
-    def _values(self, settings: Mapping[str, Any], gpus: Any) -> Mapping[str, int | str]:
+    def at(self, settings: Mapping[str, Any], gpus: Any) -> Made:
         own = {name: value for name, value in settings.items() if name in self.workload.settings}
-        return self.workload.on_gpus({**self.fixed, **own}, gpus)
-
-    def outline(self, settings: Mapping[str, Any], gpus: Any) -> Program:
-        program, specs = self.workload.outline(**self._values(settings, gpus))
-        return program.trace(*specs)
-
-    def made(self, settings: Mapping[str, Any], gpus: Any) -> tuple[Any, Sequence[Any], dict[str, Any], dict[str, int]]:
-        values = self._values(settings, gpus)
-        program, inputs = self.workload.build(**values)
-        return program, inputs, {}, {name: int(values.get(name, one.default)) for name, one in self.workload.settings.items()}
+        values = self.workload.on_gpus({**self.fixed, **own}, gpus)
+        program, specs = self.workload.outline(**values)
+        numbers = {name: int(values.get(name, one.default)) for name, one in self.workload.settings.items()}
+        return Made(program, program.trace(*specs), {}, numbers, (), lambda: self.workload.build(**values)[1])
 
 
 @dataclass(frozen=True)
@@ -308,31 +315,30 @@ class _OfFunction:
     """A function, program or captured code."""
 
     program: Any
+    """As it was given: Dask can send a function that is defined anywhere, but no program of it."""
     inputs: tuple[Any, ...]
     fixed: Mapping[str, Any]
 
     @property
     def name(self) -> str:
-        return str(self.program.name)
+        return str(as_program(self.program).name)  # type: ignore[attr-defined]
 
     @property
     def make(self) -> Callable[..., Any] | None:
         """The function that makes the inputs, if one does."""
         return self.inputs[0] if len(self.inputs) == 1 and callable(self.inputs[0]) and not hasattr(self.inputs[0], "shape") else None
 
-    def outline(self, settings: Mapping[str, Any], gpus: Any) -> Program:
-        program, inputs, attributes, _ = self.made(settings, gpus)
-        return traced("ss.sweep", program, inputs, attributes)
-
-    def made(self, settings: Mapping[str, Any], gpus: Any) -> tuple[Any, Sequence[Any], dict[str, Any], dict[str, int]]:
+    def at(self, settings: Mapping[str, Any], gpus: Any) -> Made:
         own = {name: value for name, value in settings.items() if name not in OPTIONS}
-        inputs = self.inputs
+        inputs, attributes = self.inputs, {**self.fixed, **own}
         if self.make is not None:
-            arrays = self.make(**{name: value for name, value in own.items() if _takes(self.make, name)})
+            arrays = self.make(**{name: value for name, value in attributes.items() if _takes(self.make, name)})
             inputs = tuple(arrays) if isinstance(arrays, tuple | list) else (arrays,)
-        theirs = {name: value for name, value in own.items() if self.make is None or _takes(self.program.function, name)}
+            function = getattr(self.program, "function", self.program)
+            attributes = {name: value for name, value in attributes.items() if _takes(function, name)}
         numbers = {name: value for name, value in own.items() if isinstance(value, int) and not isinstance(value, bool)}
-        return self.program, inputs, {**self.fixed, **theirs}, numbers
+        outline = traced("ss.sweep", as_program(self.program), inputs, attributes)
+        return Made(self.program, outline, attributes, numbers, inputs, lambda: inputs)
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:
@@ -358,12 +364,12 @@ def _subject(program: object, inputs: tuple[Any, ...], attributes: Mapping[str, 
     given = as_program(found)
     if not isinstance(given, ProgramFunction | ForeignProgram):
         raise no_program("ss.sweep", given)
-    subject = _OfFunction(given, inputs, dict(attributes))
+    subject = _OfFunction(given if isinstance(given, ForeignProgram) else found, inputs, dict(attributes))
     if subject.make is not None and not isinstance(given, ProgramFunction):
         raise ProgramError(f"captured {given.name!r} takes no inputs: the capture holds its own", hint="ss.sweep(captured, grid)")
-    asked = [name for name in names if name not in OPTIONS and not (subject.make is not None and _takes(subject.make, name))]
+    asked = [name for name in (*attributes, *names) if subject.make is None or not _takes(subject.make, name)]
     own = [*OPTIONS, "progress", "name", "executor", "alone", "path"]
-    check_keywords("ss.sweep", own, given, () if subject.make else inputs, dict.fromkeys([*attributes, *asked]))
+    check_keywords("ss.sweep", own, given, () if subject.make else inputs, dict.fromkeys(asked))
     return subject
 
 
@@ -395,14 +401,14 @@ def attempt(task: Task) -> Point | None:
         options = {option: task.settings.get(option, value) for option, value in task.options.items()}
         if isinstance(task.subject, _OfWorkload) and "gpus" in task.subject.workload.settings:
             options["gpus"] = task.options["gpus"]  # Those of the grid are the workload's, which then needs as many.
-        outline = task.subject.outline(task.settings, options["gpus"])
-        program, inputs, attributes, numbers = task.subject.made(task.settings, options["gpus"])
-        opened = device_for(outline, options.pop("device"), gpus=options.pop("gpus"), inputs=inputs)
-        version = version_of(outline, opened, options)
+        made = task.subject.at(task.settings, options["gpus"])
+        opened = device_for(made.outline, options.pop("device"), gpus=options.pop("gpus"), inputs=made.arrays)
+        version = version_of(made.outline, opened, {**options, "engines": engine_names(options["engines"])})
         if version == task.known:
             return None
+        inputs, given = made.draw(), {"device": opened, "progress": False, "name": task.name, "settings": made.numbers, **options}
         with _host_to_itself(wanted=task.alone and not opened.info.simulated):
-            runs = compare(program, *inputs, device=opened, progress=False, name=task.name, settings=numbers, **{**options, **attributes})
+            runs = compare(made.program, *inputs, **given, **made.attributes)
         return Point.of(task.settings, version, runs)
     except HungError:  # The device is lost to this process, so all further points would fail.
         raise

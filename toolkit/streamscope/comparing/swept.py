@@ -294,15 +294,16 @@ class Sweep(Result):
     def to_pandas(self) -> pd.DataFrame:
         """Return a DataFrame with one row for each point and engine, and one for each point that failed.
 
-        Its columns are the settings, the engine, its metrics as `Comparison.to_dict` names them, ``fastest``, ``wrong``, ``device``,
-        ``simulated`` and, where a point failed, ``failure``. One that has the name of a setting is called ``engine_NAME``.
+        Its columns are the settings, as text where not all values are numbers; the engine, and its metrics as `Comparison.to_dict` names
+        them; ``fastest``, ``wrong``, ``device``, ``simulated`` and, where a point failed, ``failure``. One that has the name of a setting
+        is called ``engine_NAME``.
         """
         import pandas as pd
 
         rows = []
         for point in self.points:
             device = point.device
-            about = {name: setting_text(value) if isinstance(value, list) else value for name, value in point.settings.items()}
+            about = {name: value if name in self._numbers else setting_text(value) for name, value in point.settings.items()}
             every: list[dict[str, Any]] = [
                 {"engine": engine, **_columns(numbers), "fastest": engine in point.fastest, "wrong": engine in point.wrong}
                 for engine, numbers in point.engines.items()
@@ -311,6 +312,12 @@ class Sweep(Result):
                 place = {} if device is None else {"device": device.name, "simulated": device.simulated}
                 rows.append(about | {f"engine_{name}" if name in self.settings else name: value for name, value in (told | place).items()})
         return pd.DataFrame(rows)
+
+    @cached_property
+    def _numbers(self) -> frozenset[str]:
+        """Settings all of whose values are numbers; a file takes a column of one kind only."""
+        others = {name for point in self.points for name, value in point.settings.items() if isinstance(value, str | bool | list | None)}
+        return frozenset(self.settings) - others
 
     def writers(self) -> dict[str, Callable[[Path], Path]]:
         """Return the functions that write the sweep, each by the suffix of its files."""
