@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from tests.operator_numbers import DOMAIN
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.ops.operators import OPERATORS
+from streamscope.program.reference import run_reference
 
-SHAPES = [(), (1,), (3,), (4,), (2, 3), (3, 4), (4, 1), (1, 4), (2, 3, 4), (1, 4, 4, 2), (2, 4, 4, 1)]
+SHAPES = [(), (1,), (3,), (4,), (2, 3), (3, 4), (4, 1), (1, 4), (2, 3, 4), *[(1, 4, 4, 2), (2, 4, 4, 1)] * 2]
 MOST = 200
 """Elements of a variable."""
 UNARY = [name for name, each in OPERATORS.items() if each.definition.gradient and len(each.definition.operands) == 1]
@@ -35,7 +37,7 @@ def _within(o: Any, x: Any, low: float, high: float) -> Any:
 
 def _distinct(o: Any, x: Any) -> Any:
     """Return elements of which no two are the same: where several are the largest, a maximum has no slope."""
-    return o.tanh(x) * o.weights[: x.size].reshape(x.shape)
+    return o.tanh(x) * o.weights[: math.prod(x.shape)].reshape(x.shape)
 
 
 def _unary(name: str) -> Step:
@@ -49,7 +51,7 @@ def _binary(name: str) -> Step:
 
 
 def _updated(o: Any, x: Any, y: Any) -> Any:
-    z = x * 2.0
+    z = x[None] * 2.0
     z += y
     return z
 
@@ -82,11 +84,13 @@ STEPS: list[Step] = [
     lambda o, x, y: o.mean(x, (0, 2)), lambda o, x, y: o.var(x, -1, ddof=1),
     lambda o, x, y: o.softmax(x), lambda o, x, y: o.softmax(x, 0), lambda o, x, y: o.log_softmax(x), lambda o, x, y: o.log_softmax(x, 0),
     lambda o, x, y: o.cumsum(x, 0), lambda o, x, y: o.cumsum(x, -1, reverse=True), lambda o, x, y: o.cumsum(x),
-    *[lambda o, x, y: x @ y, lambda o, x, y: x @ y.T, lambda o, x, y: x.T @ y, lambda o, x, y: x @ y.mT, lambda o, x, y: x.mT @ y] * 3,
-    *[lambda o, x, y: x.T, lambda o, x, y: x[0], lambda o, x, y: x[1:], lambda o, x, y: x[..., 0], lambda o, x, y: x[..., None]] * 2,
-    lambda o, x, y: x.reshape(-1), lambda o, x, y: x.T.reshape(-1), lambda o, x, y: o.flip(x, 0), lambda o, x, y: x[..., :2],
+    *[lambda o, x, y: x @ y, lambda o, x, y: x @ o.transpose(y), lambda o, x, y: o.transpose(x) @ y] * 3,
+    *[lambda o, x, y: x @ y.mT, lambda o, x, y: x.mT @ y] * 3,
+    *[lambda o, x, y: o.transpose(x), lambda o, x, y: x[0], lambda o, x, y: x[1:]] * 2,
+    *[lambda o, x, y: x[..., 0], lambda o, x, y: x[..., None]] * 2,
+    lambda o, x, y: x.reshape(-1), lambda o, x, y: o.transpose(x).reshape(-1), lambda o, x, y: o.flip(x, 0), lambda o, x, y: x[..., :2],
     lambda o, x, y: o.broadcast_to(x, (2, *x.shape)), lambda o, x, y: o.moveaxis(x, 0, -1), lambda o, x, y: o.squeeze(x),
-    lambda o, x, y: o.copy(x.T), lambda o, x, y: x.swapaxes(0, -1), lambda o, x, y: o.expand_dims(x, 0),
+    lambda o, x, y: o.copy(o.transpose(x)), lambda o, x, y: x.swapaxes(0, -1), lambda o, x, y: o.expand_dims(x, 0),
     _halves, _halves, _updated, _updated, _partly, _partly, _scaled,
     lambda o, x, y: o.concatenate([x, y, x]), lambda o, x, y: o.concatenate([x, y], x.ndim - 1), lambda o, x, y: o.stack([x, y, x], 1),
     lambda o, x, y: o.where(x > y, x, y * 2), lambda o, x, y: o.clip(x, -0.5, 0.5), lambda o, x, y: o.add_n(x, y, x, 2 * y),
@@ -94,9 +98,11 @@ STEPS: list[Step] = [
     lambda o, x, y: o.take(x, o.indices, 0), lambda o, x, y: o.take(x, o.indices), lambda o, x, y: o.embedding(x, o.indices),
     lambda o, x, y: o.take(x, o.indices, x.ndim - 1),
     lambda o, x, y: o.layer_norm(x), lambda o, x, y: o.layer_norm(x, y), lambda o, x, y: o.layer_norm(x, y, o.sin(y)),
-    lambda o, x, y: o.batch_norm_training(x, y, o.sin(y))[0],
-    lambda o, x, y: o.batch_norm(x, y, o.sin(y), o.cos(y), _within(o, y, 0.5, 2)),
-    *[lambda o, x, y: o.max_pool(x, 2), lambda o, x, y: o.max_pool(x, 3, stride=1, padding=1), lambda o, x, y: o.avg_pool(x, 2)] * 2,
+    lambda o, x, y: o.ldexp(x[..., None], o.indices),
+    *[lambda o, x, y: o.batch_norm_training(x, y, o.sin(y))[0], lambda o, x, y: o.batch_norm_training(x, x[0, 0, 0], y)[0]] * 3,
+    *[lambda o, x, y: o.batch_norm(x, y, o.sin(y), o.cos(y), _within(o, y, 0.5, 2)), lambda o, x, y: o.bias_add(x, y)] * 4,
+    *[lambda o, x, y: o.max_pool(_distinct(o, x), 2), lambda o, x, y: o.max_pool(_distinct(o, x), 3, stride=1, padding=1)] * 2,
+    *[lambda o, x, y: o.avg_pool(x, 2)] * 2,
     lambda o, x, y: o.avg_pool(x, 3, stride=2, padding=1),
     *[lambda o, x, y: o.convolution(x, y, padding=1), lambda o, x, y: o.convolution(x, x[:, :2, :3])] * 3,
     *[lambda o, x, y: o.convolution(x, y)] * 3,
@@ -172,3 +178,30 @@ def drawn_gradients(seed: int, *, steps: int = 7) -> Drawn:
     ss.program(trial).trace(INDICES, *inputs)
     upstream = tuple(np.asarray(values.standard_normal(spec.shape)) for spec in specs)
     return Drawn(tuple(taken), inputs, upstream)
+
+
+def error_of(drawn: Drawn, gradients: Sequence[np.ndarray], seed: int) -> float | None:
+    """Return how far gradients are from the slope along a random direction, 1 being as far as differences may be off.
+
+    None: the function has no slope there, or one that changes within the steps.
+    """
+    program, values = ss.program(drawn.ours).trace(INDICES, *drawn.inputs), np.random.default_rng(seed)
+    direction = [values.standard_normal(each.shape) for each in drawn.inputs]
+
+    def slope(step: float) -> float:
+        ends = [
+            run_reference(program, [INDICES, *(x + sign * step * along for x, along in zip(drawn.inputs, direction, strict=True))])
+            for sign in (1, -1)
+        ]
+        ahead, behind = (sum(np.sum(dy * y) for dy, y in zip(drawn.upstream, end, strict=True)) for end in ends)
+        return float(ahead - behind) / (2 * step)
+
+    with np.errstate(all="ignore"):
+        wide, narrow = slope(1e-4), slope(5e-5)
+    products = [gradient * along for gradient, along in zip(gradients, direction, strict=True)]
+    scale = sum(float(np.abs(each).sum()) for each in products) + 1e-3
+    if not abs(narrow - wide) < 1e-3 * scale:
+        return None
+    # The error of a difference goes with the square of its step, so that both steps together have less.
+    off = sum(float(each.sum()) for each in products) - (4 * narrow - wide) / 3
+    return abs(off) / (1e-6 * scale + abs(narrow - wide))

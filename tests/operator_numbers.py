@@ -39,9 +39,9 @@ DOMAIN = {
 """Between which numbers operands are interesting, if not between -8 and 8."""
 
 
-def ulp_of(operator):
+def ulp_of(operator: str) -> float:
     return ULP.get(operator, 0.5)
 
 
-def domain_of(operator):
+def domain_of(operator: str) -> tuple[float, float]:
     return DOMAIN.get(operator, (-8.0, 8.0))

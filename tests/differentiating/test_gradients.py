@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.drawn_gradients import INDICES, drawn_gradients
+from tests.drawn_gradients import INDICES, drawn_gradients, error_of
 
 import streamscope as ss
 from streamscope.engine_entry import ENGINES
@@ -27,39 +27,24 @@ def names(program):
     return [operation.name for operation in program.operations]
 
 
-def slope(program, inputs, upstream, direction, step):
-    """Return the difference quotient of ``sum(upstream * results)`` along a direction of the inputs."""
-    ends = [run_reference(program, [INDICES, *(x + sign * step * d for x, d in zip(inputs, direction, strict=True))]) for sign in (1, -1)]
-    ahead, behind = (sum(np.sum(dy * y) for dy, y in zip(upstream, end, strict=True)) for end in ends)
-    return (ahead - behind) / (2 * step)
-
-
-def check_slopes(seed, steps=7):
-    """Check a random program's gradients by differences of two steps; tell whether it is smooth there."""
-    case = drawn_gradients(seed, steps=steps)
-    program = ss.program(case.gradients).trace(INDICES, *case.inputs, *case.upstream)
-    gradients = run_reference(program, [INDICES, *case.inputs, *case.upstream])[len(case.upstream) :]
+def error_at(seed):
+    """Return `error_of` a random program, whose gradients have the shapes and dtypes of its inputs."""
+    case = drawn_gradients(seed)
+    inputs = [INDICES, *case.inputs, *case.upstream]
+    gradients = run_reference(ss.program(case.gradients).trace(*inputs), inputs)[len(case.upstream) :]
     assert [(each.shape, each.dtype) for each in gradients] == [(each.shape, each.dtype) for each in case.inputs]
-    forward = ss.program(case.ours).trace(INDICES, *case.inputs)
-    direction = [np.random.default_rng(seed).standard_normal(each.shape) for each in case.inputs]
-    wide, narrow = (slope(forward, case.inputs, case.upstream, direction, step) for step in (1e-4, 5e-5))
-    products = [gradient * along for gradient, along in zip(gradients, direction, strict=True)]
-    scale = sum(np.abs(each).sum() for each in products) + 1e-3
-    if not abs(narrow - wide) < 1e-3 * scale:
-        return False
-    # The error of a difference goes with the square of its step, so that both steps together have less.
-    assert sum(each.sum() for each in products) == pytest.approx((4 * narrow - wide) / 3, rel=0, abs=1e-6 * scale + abs(narrow - wide))
-    return True
+    return error_of(case, gradients, seed)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 100_000))
 def test_gradients_of_random_programs_are_their_slopes(seed):
-    check_slopes(seed)
+    error = error_at(seed)
+    assert error is None or error <= 1
 
 
 def test_most_random_programs_are_smooth():
-    assert sum(check_slopes(seed) for seed in range(20)) >= 18
+    assert sum(error_at(seed) is not None for seed in range(10)) >= 9
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -148,6 +133,7 @@ def test_views_of_one_variable_and_one_variable_given_twice_have_gradients_of_th
     found = evaluate(lambda w: ss.grad(product, (0, 1))(w[0], w[1]), w)
     np.testing.assert_allclose(found, [w[1] ** 2, 2 * w[0] * w[1]])
     np.testing.assert_allclose(evaluate(lambda w: ss.grad(product, (0, 1))(w, w), w), [w**2, 2 * w**2])
+    np.testing.assert_allclose(evaluate(lambda w: ss.grad(lambda v: (v * w).sum())(w), w), w)  # w is of outside, as in JAX
 
 
 def test_a_copy_of_a_view_from_before_does_not_hide_an_argument(evaluate):
@@ -346,9 +332,18 @@ def test_gradients_go_through_collectives(evaluate, slopes, name, both):
         np.testing.assert_allclose(found, right, atol=1e-6)
 
 
-def test_copies_to_the_host_and_back_have_gradients(evaluate):
+def test_gradients_go_through_copies_to_the_host_and_back():
+    def loss(x, unused):
+        return ss.ops.to_host((np.exp(ss.ops.to_device(x[1:])) * ss.ops.to_device(x)[:2]).sum())
+
     x = RANDOM.standard_normal(3)
-    np.testing.assert_allclose(evaluate(ss.grad(lambda x: np.exp(ss.ops.to_device(ss.ops.to_host(x * 2))).sum()), x), 2 * np.exp(2 * x))
+    with ss.Engine(device="simulated") as engine:
+        found, zeros = engine.run(ss.grad(loss, (0, 1)), x, np.ones(2))
+        (again, _) = engine.run(ss.vjp(loss), x, np.ones(2), np.array(2.0))
+    right = [np.exp(x[1]), np.exp(x[1]) * x[0] + np.exp(x[2]), np.exp(x[2]) * x[1]]
+    np.testing.assert_allclose(found, right)
+    np.testing.assert_allclose(again, np.multiply(right, 2))
+    np.testing.assert_array_equal(zeros, [0, 0])
 
 
 @ss.host_function
@@ -375,7 +370,6 @@ squared_by_line = ss.elementwise("y = x * x * a", gradient={"x": "2 * x * a * dy
         (lambda x: x, r"returns float64\[3\], not a scalar"),
         (lambda x: (x.sum(), x), r"returns a tuple, not one scalar"),
         (np.argmax, r"the result of .* is int64, which has no gradient"),
-        (lambda x: ss.ops.to_host(x.sum()), "a variable in host memory"),
         (lambda x: ss.ops.all_reduce([x, ss.ops.to_gpu(x, 1)], "max")[0].sum(), r"op='max' has no gradient at test_gradients.py:\d+"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 from streamscope.differentiating.backward import labelled, pulled_back
 from streamscope.differentiating.unused import without_unused
 from streamscope.errors import ProgramError
+from streamscope.ops.host import to_device, to_host
 from streamscope.ops.selection import astype, filled
 from streamscope.ops.views import copy
 from streamscope.program.operation import Operation
@@ -50,14 +51,11 @@ class Forward:
             kind = f"{result.spec}, not a scalar" if isinstance(result, Symbol) else f"{a_kind(result)}, not one scalar"
             hint = "sum it up, y.sum(), or give its gradient: y, pullback = ss.vjp(function, x); has_aux=True allows further results"
             raise ProgramError(f"{self.verb} at {user_line()}: {self.name!r} returns {kind}", hint=hint)
-        if result.place is MemoryPlace.HOST:
-            hint = "differentiate the part before ss.ops.to_host"
-            raise ProgramError(f"{self.verb} at {user_line()}: {self.name!r} returns a variable in host memory", hint=hint)
         # Made of an input, and not of the result, which is then not computed if nobody else needs it.
-        like = [each for each in self.inputs if _is_float(each) and each.gpu == result.gpu and each.size]
+        like = [each for each in self.inputs if _is_float(each) and each.gpu == result.gpu and each.size and not _on_host(each)]
         like.sort(key=lambda each: each.dtype != result.dtype)
         with _removable(self.tracer), labelled(self.tracer), self.tracer.anywhere():
-            return astype(filled(1, (), [*like, result][0]), result.dtype, copy=False)
+            return astype(filled(1, (), [*like, _on_device(result)][0]), result.dtype, copy=False)
 
     def pulled_back(self, gradient: Any) -> tuple[Any, ...]:
         """Return the gradients of the arguments for that of the result."""
@@ -68,7 +66,7 @@ class Forward:
             hint = "give a variable of the result's shape and dtype"
             raise ProgramError(f"{self.verb} at {user_line()}: {said}", hint=hint)
         with _removable(self.tracer), _as_before(self.tracer):
-            upstream = list(zip(self.results, given, strict=True))
+            upstream = list(zip(self.results, map(_on_device, given), strict=True))
             found = iter(pulled_back(self.tracer, self.tape, self.values, upstream, self.again, self.verb))
             variables = [each for argument in self.arguments for each in leaves(argument)]
             with labelled(self.tracer), self.tracer.anywhere():
@@ -93,7 +91,8 @@ def forward(
     """
     tracer, name = current_tracer(verb), getattr(function, "__name__", "function")
     places = [_place(verb, name, place, len(arguments)) for place in (range(len(arguments)) if chosen is None else chosen)]
-    given = [_apart(argument, arguments) if place in places else argument for place, argument in enumerate(arguments)]
+    held = [each.id for tree in (arguments, _closure(function)) for each in leaves(tree) if isinstance(each, Symbol)]
+    given = [_apart(argument, held) if place in places else argument for place, argument in enumerate(arguments)]
     asked = [given[place] for place in places]
     for each in (leaf for argument in asked for leaf in leaves(argument)):
         _check(verb, name, each, whole_numbers=chosen is None)
@@ -171,22 +170,44 @@ def _check(verb: str, name: str, each: object, *, whole_numbers: bool = False) -
         raise ProgramError(f"{verb} at {user_line()}: {each.name!r} of {name!r} is {each.dtype.name}, which has no gradient", hint=hint)
 
 
-def _apart(argument: Any, all_of_them: Sequence[Any]) -> Any:
-    """Return an argument in memory of its own: gradients of views, and of a variable that is given twice, could not be told apart."""
-    ids = [each.id for other in all_of_them for each in leaves(other) if isinstance(each, Symbol)]
+def _closure(function: Callable[..., Any]) -> list[Any]:
+    """Return what a function has of the function around it."""
+    cells = getattr(getattr(function, "function", function), "__closure__", None) or ()
+    return [cell.cell_contents for cell in cells if _is_filled(cell)]
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # Its variable is set later.
+        return False
+
+
+def _apart(argument: Any, held: Sequence[int]) -> Any:
+    """Return an argument in memory of its own. Gradients of views, and of a variable that is held twice, could not be told apart."""
 
     def apart(each: Any) -> Any:
-        shared = isinstance(each, Symbol) and (each.seen is not None or ids.count(each.id) > 1)
+        shared = isinstance(each, Symbol) and (each.seen is not None or held.count(each.id) > 1)
         return copy(each) if shared else each
 
     return _like(argument, map(apart, leaves(argument)))
 
 
 def _or_zeros(gradient: Symbol | None, like: Symbol) -> Symbol:
-    """Return a gradient; zeros for a variable that the result does not depend on."""
-    if gradient is not None:
-        return gradient
-    return filled(0, like.shape, like) if like.size else copy(like)
+    """Return the gradient of a variable, in its memory; zeros where the result does not depend on it."""
+    found = gradient
+    if found is None:
+        source = _on_device(like)
+        found = filled(0, like.shape, source) if like.size else copy(source)
+    return to_host(found) if _on_host(like) else found
+
+
+def _on_host(each: Symbol) -> bool:
+    return each.place is MemoryPlace.HOST
+
+
+def _on_device(each: Symbol) -> Symbol:
+    return to_device(each) if _on_host(each) else each
 
 
 def _of_their_own(gradients: Sequence[Symbol | None], taken: set[int]) -> Iterator[Symbol | None]:

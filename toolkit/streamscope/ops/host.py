@@ -37,13 +37,14 @@ def _builder(name: str, kind: LaunchKind) -> Callable[[Application], tuple[Launc
     return build
 
 
+# In a backward pass, gradients of variables in host memory lie in device memory, where they can be summed.
 _to_device = Operator(
     "to_device", _infer, _builder("to_device", LaunchKind.COPY_IN), MemoryPlace.HOST, MemoryPlace.DEVICE, reads_view=one_piece,
-    gradient=lambda backward: [to_host(backward.dy)],
+    gradient=lambda backward: [backward.dy],
 )  # fmt: skip
 _to_host = Operator(
     "to_host", _infer, _builder("to_host", LaunchKind.COPY_OUT), MemoryPlace.DEVICE, MemoryPlace.HOST, reads_view=one_piece,
-    gradient=lambda backward: [to_device(backward.dy)],
+    gradient=lambda backward: [backward.dy],
 )  # fmt: skip
 
 
