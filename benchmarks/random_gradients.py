@@ -63,6 +63,9 @@ class Torch:
     def add_n(self, *terms: Any) -> Any:
         return sum(terms)
 
+    def ldexp(self, a: Any, b: Any) -> Any:
+        return a * 2.0**b
+
     def cbrt(self, x: Any) -> Any:
         return x.sign() * x.abs() ** (1 / 3)
 

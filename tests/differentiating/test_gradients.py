@@ -346,6 +346,51 @@ def test_gradients_go_through_copies_to_the_host_and_back():
     np.testing.assert_array_equal(zeros, [0, 0])
 
 
+@ss.operator(
+    reads=["x", "w"], writes=["y"], reference=lambda x, w, scale: x * w * scale, gradient=lambda w, dy, scale: {"x": w * dy * scale}
+)
+def scaled(x, w, y, *, scale=2.0):
+    pass
+
+
+@ss.operator(reads=["x"], writes=["y"], reference=np.exp, gradient=lambda y, dy: {"x": y * dy})
+def exponential(x, y):
+    pass
+
+
+def test_operators_of_ones_own_have_the_gradient_that_they_say(evaluate):
+    x, w = drawn((3,), (3,))
+    np.testing.assert_allclose(evaluate(ss.grad(lambda x, w: scaled(x, w, scale=3.0).sum()), x, w), 3 * w)
+    np.testing.assert_allclose(evaluate(ss.grad(lambda x: exponential(x * 2).sum()), x), 2 * np.exp(2 * x))
+    with pytest.raises(ProgramError, match=r"the gradient of 'w', which is float64\[3\], is none at test_gradients.py:\d+"):
+        ss.grad(lambda x, w: scaled(x, w).sum(), 1).trace(x, w)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"reads": ["x"], "writes": ["y"], "gradient": lambda z: {}}, "gradient= is not possible: it names z.*it may name x, y and dy"),
+        ({"reads": ["x", "y"], "writes": ["y"], "gradient": lambda dy: {}}, "'y' is updated in place"),
+        ({"reads": ["x"], "writes": ["y"], "gradient": 3}, "gradient=3 is not a function of variables"),
+    ],
+)
+def test_wrong_gradients_of_ones_own_are_refused(arguments, said):
+    def function(x, y):
+        pass
+
+    with pytest.raises(ProgramError, match=said):
+        ss.operator(function, **arguments)
+
+
+def test_what_a_gradient_of_ones_own_returns_is_checked():
+    wrong = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], gradient=lambda dy: {"y": dy})
+    with pytest.raises(ProgramError, match=r"gradient= gives .*return {name: gradient} of x"):
+        ss.grad(lambda x: wrong(x).sum()).trace(np.ones(3))
+    narrow = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], gradient=lambda dy: {"x": dy[:1]})
+    with pytest.raises(ProgramError, match=r"'x', which is float64\[3\], is float64\[1\]"):
+        ss.grad(lambda x: narrow(x).sum()).trace(np.ones(3))
+
+
 @ss.host_function
 def on_host(x):
     return 2 * x

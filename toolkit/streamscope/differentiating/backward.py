@@ -75,7 +75,7 @@ def _rule(
         kind = "a host function, which has" if isinstance(operation.work, HostCall) else "which has"
         raise ProgramError(
             f"{verb}: the result depends on {operation.name} at {operation.line}, {kind} no gradient",
-            hint="leave it out, or make it of operators that have one: ss.elementwise(..., gradient={...})",
+            hint="leave it out; an operator of yours has one by gradient= of ss.operator or ss.elementwise",
         )
     symbols = values.tracer.symbols
     backward = Backward(

@@ -15,10 +15,10 @@ from streamscope.errors import ProgramError, described
 from streamscope.ops.application import declared_spec
 from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
+from streamscope.program.tracer import Application, Attributes, Backward, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
 from streamscope.signatures import signature_of
-from streamscope.words import counted
+from streamscope.words import counted, listed
 
 _Shapes = Callable[..., Mapping[str, tuple[Sequence[int], Any]]]
 _Predicate = Callable[[Attributes], bool]
@@ -34,6 +34,7 @@ _KINDS: Kinds = {
     "reference": (lambda value: value is None or callable(value), "a function of NumPy arrays"),
     "capturable": (lambda value: value is None or isinstance(value, bool | np.bool_) or callable(value), _PREDICATE),
     "stateful": (lambda value: isinstance(value, bool | np.bool_) or callable(value), _PREDICATE),
+    "gradient": (lambda value: value is None or callable(value), "a function of variables that returns {name: gradient}"),
 }
 
 
@@ -85,6 +86,7 @@ def operator(
     capturable: bool | _Predicate | None = None,
     stateful: bool | _Predicate = False,
     flops: int = 0,
+    gradient: Callable[..., Any] | None = None,
 ) -> Any:
     """Make an operator of a function that launches work on the current CuPy stream (a decorator).
 
@@ -113,6 +115,10 @@ def operator(
         device memory and the kernel itself changes it, say ``capturable=True``. Results that depend on state are not checked.
     flops : int
         Floating-point operations of one call, for the simulated device.
+    gradient : callable, optional
+        For `ss.grad`: a function over variables of a program, which returns ``{name: gradient}`` of ``reads``. Its parameters name what it
+        needs: reads, writes (the results), the gradients of these (``dy`` is that of ``y``; None where nothing depends on it), and
+        attributes. An operator that updates in place has none.
 
     Raises
     ------
@@ -129,7 +135,7 @@ def operator(
     ...     print(engine.run(ss.program(sort), np.array([3, 1, 2])))
     [1 2 3]
     """
-    check_kinds("ss.operator", _KINDS, function, reads, writes, shapes, reference, capturable, stateful)
+    check_kinds("ss.operator", _KINDS, function, reads, writes, shapes, reference, capturable, stateful, gradient)
     count = whole_number("ss.operator: flops", flops, least=0, error=ProgramError)
 
     def make(function: Callable[..., None]) -> CustomOperator:
@@ -146,8 +152,10 @@ def operator(
             )
         ordered = tuple(parameter for parameter in parameters if parameter in reads)
         targets = tuple(dict.fromkeys(writes))
-        made = _Declared(name, function, ordered, targets, shapes, reference, capturable, stateful, count)
-        return CustomOperator(name, ordered, targets, Operator(name, made.infer, made.build, in_place=True), attributes)
+        made = _Declared(name, function, ordered, targets, shapes, reference, capturable, stateful, count, gradient)
+        rule = None if gradient is None else made.pulled_back
+        _check_gradient(made, [*attributes])
+        return CustomOperator(name, ordered, targets, Operator(name, made.infer, made.build, in_place=True, gradient=rule), attributes)
 
     return make if function is None else make(function)
 
@@ -157,6 +165,19 @@ def _parameters(name: str, function: Callable[..., None]) -> Mapping[str, inspec
         return signature_of(function).parameters
     except (TypeError, ValueError) as error:  # something else than a function, or a built-in one, which says nothing
         raise ProgramError(f"ss.operator: the parameters of {name} are unknown: {error}", hint="give a function of Python's") from None
+
+
+def _check_gradient(declared: _Declared, attributes: Sequence[str]) -> None:
+    """Raise a `ProgramError` where a gradient names something that an operator does not have, or is updated in place."""
+    if declared.gradient is None:
+        return
+    known = (*declared.reads, *declared.writes, *(f"d{name}" for name in declared.writes), *attributes)
+    in_place = [name for name in declared.reads if name in declared.writes]
+    unknown = [name for name in signature_of(declared.gradient).parameters if name not in known]
+    if in_place or unknown:
+        problem = f"{in_place[0]!r} is updated in place" if in_place else f"it names {listed(unknown)}"
+        hint = "write a new variable" if in_place else f"it may name {listed(known)}"
+        raise ProgramError(f"{declared.name}: gradient= is not possible: {problem}", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -172,6 +193,27 @@ class _Declared:
     capturable: bool | _Predicate | None
     stateful: bool | _Predicate
     flops: int
+    gradient: Callable[..., Any] | None
+
+    def pulled_back(self, backward: Backward) -> Sequence[Symbol | None]:
+        """Return the gradients of the variables that it reads, which the user's function says."""
+        of_results = dict(zip((f"d{name}" for name in self.writes), backward.upstream, strict=True))
+        given: dict[str, Any] = {}
+        for name in signature_of(self.gradient or self.function).parameters:
+            if name in self.reads:
+                given[name] = backward.operand(self.reads.index(name))
+            elif name in self.writes:
+                given[name] = backward.result(self.writes.index(name))
+            else:
+                given[name] = of_results[name] if name in of_results else backward.attributes[name]
+        found = self.gradient(**given) if self.gradient is not None else {}
+        if not isinstance(found, Mapping) or not set(found) <= set(self.reads):
+            raise ProgramError(f"{self.name}: gradient= gives {shown(found)}", hint=f"return {{name: gradient}} of {listed(self.reads)}")
+        for name, spec, wanted in zip(self.reads, backward.read_specs, backward.wanted, strict=True):
+            if wanted and (not isinstance(found.get(name), Symbol) or found[name].spec != spec):
+                has = found[name].spec if isinstance(found.get(name), Symbol) else "none"
+                raise ProgramError(f"{self.name}: the gradient of {name!r}, which is {spec}, is {has}", hint="it has the shape and dtype")
+        return [found.get(name) for name in self.reads]
 
     def infer(self, specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
         """Return the specs of its outputs."""
