@@ -248,9 +248,14 @@ def in_page(browser: Any, files: Mapping[str, File], script: str, measured: str)
     page.goto("http://measured/")
     page.add_script_tag(content=script)
     page.set_default_timeout(0)
-    page.evaluate(f"() => {{ window.measured = null; (async () => {{ {measured} }})().then((times) => (window.measured = times)); }}")
-    times: dict[str, list[float]] = page.wait_for_function("window.measured", polling=100).json_value()
+    # An error in the page would be waited for for ever.
+    told = "(times) => (window.measured = { times }), (error) => (window.measured = { error: `${error}` })"
+    page.evaluate(f"() => {{ window.measured = null; (async () => {{ {measured} }})().then({told}); }}")
+    found: dict[str, Any] = page.wait_for_function("window.measured", polling=100).json_value()
     page.close()
+    if "error" in found:
+        raise RuntimeError(f"what is measured failed in the page: {found['error']}")
+    times: dict[str, list[float]] = found["times"]
     return times
 
 
