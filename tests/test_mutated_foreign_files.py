@@ -16,7 +16,7 @@ from tests.mutating import MOST_BYTES
 
 pytestmark = pytest.mark.slow
 
-COUNT = int(os.environ.get("STREAMSCOPE_MUTATIONS", "200")) // 8
+COUNT = int(os.environ.get("STREAMSCOPE_MUTATIONS", "200")) // 12
 KINDS = dict.fromkeys(("kineto", "own", "nsys", "rocpd", "xplane"), COUNT)
 
 
