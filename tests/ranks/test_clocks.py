@@ -14,6 +14,7 @@ from tests.ranks.jobs import planted, with_info
 from streamscope.errors import TraceError
 from streamscope.ranks.clocks import FASTEST_DRIFT
 from streamscope.ranks.job import Job
+from streamscope.trace import Collectives
 
 
 @settings(max_examples=25, deadline=None)
@@ -81,6 +82,23 @@ def test_groups_that_nothing_joins_are_named_and_a_host_joins_them():
     together = Job.of([replace(rank, host="a") for rank in job.ranks])
     assert not together.warnings
     assert (together.clocks.error_ns[1:] <= 20_000).all()
+
+
+def test_ranks_on_several_clocks_are_not_compared():
+    """An all-to-all of unknown sizes bounds nothing: which ranks exchanged data is not known."""
+    job = planted(2, 4)
+    found = []
+    for rank in job.ranks:
+        collectives = Collectives.from_columns(
+            rank.trace.collectives.span, "all_to_all", communicator="w", sequence=rank.trace.collectives.sequence
+        )
+        found.append(replace(rank, trace=replace(rank.trace, collectives=collectives)))
+    apart = Job.of(found)
+    assert apart.matched.whole.all()
+    assert not apart.waits.known.any()
+    assert apart.late == ()
+    assert apart.to_dict()["ranks"][1]["waiting_us"] == 0
+    assert apart.warnings[0].startswith("nothing joins the clocks of rank 0 and rank 1")
 
 
 def test_an_empty_interval_names_the_collective():

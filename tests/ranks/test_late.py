@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,3 +66,17 @@ def test_more_work_is_told_from_slower_work():
     (late,) = Job.of([more, *job.ranks[1:]]).late
     assert (late.rank, late.cause, late.where) == (0, "more work", "augment")
     assert late.share_of_step == pytest.approx(250 / 1250, abs=0.03)
+
+
+def test_a_rank_that_waited_for_another_one_is_not_named():
+    """Ranks 0 and 1, and 2 and 3, reduce together; then all do. Rank 3 is slow, and rank 2 is late for all because of it."""
+    pairs = planted(4, 10, groups=((0, 1), (2, 3)), offset_s=0, ppm=0, slow=lambda step, at: (3, 300) if at == 1 else None)
+    found = Job.of([replace(rank, host="a") for rank in pairs.ranks])
+    (late,) = found.late
+    assert (late.rank, late.cause, late.where, late.times) == (3, "kernel", "k1", 10)
+
+
+def test_the_cost_is_what_the_others_wait():
+    job = Job.of(planted(3, slow=lambda step, at: (2, 300) if at == 1 else None).ranks)
+    assert job.late[0].cost_us == pytest.approx(12 * 300, rel=0.05)
+    assert job.late[0].share_of_step == pytest.approx(300 / 1330, abs=0.03)

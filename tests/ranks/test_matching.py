@@ -79,6 +79,13 @@ def test_sub_groups_are_matched_each_by_itself():
     assert ranks.count({0, 1}) == ranks.count({2, 3}) == 15
 
 
+def test_sub_groups_without_numbers_are_matched_in_each_communicator():
+    job = planted(4, 5, groups=((0, 1), (2, 3)), numbered=False)
+    found = matched(job.ranks, 0)
+    assert found.by == ("order",) * 30
+    assert found.whole.all()
+
+
 def test_a_send_is_matched_with_its_receive():
     sends, receives = (
         rank_of(plain_rank(at), every_ns=50_000, count=4, kinds=(kind,), sequence=range(4)) for at, kind in enumerate(("send", "recv"))

@@ -25,10 +25,9 @@ _TIMES_JITTER = 6.0
 """A rank is late where it begins so many times later than it usually scatters."""
 _TIMES_NOISE = 4.0
 """And so many times later than the clocks' estimates scatter."""
-_WORTH_SAYING = 0.005
-"""Late ranks are told where they cost this share of the time altogether,"""
-_ONE_WORTH_SAYING = 0.1
-"""or one of them once costs this share of a step."""
+_WORTH_SAYING, _ALL_WORTH_SAYING, _ONE_WORTH_SAYING = 0.01, 0.03, 0.1
+"""Late ranks are told where one that is late most often costs this share of the time, where all together cost this share of it, or where
+one of them once costs this share of a step."""
 _PART = 0.1
 """Of ranks, those that cost this part of what all late ranks cost are told."""
 _MOST_RANKS = 16
@@ -36,6 +35,9 @@ _MOST_COMPARED = 64
 """Ranks that a late one is compared with."""
 _EXPLAINS = 0.4
 """A name is the cause where it explains this part of a rank's lateness."""
+_CARRIED = 0.15
+"""And this part of the sum over all collectives, to some of which it was carried from those before."""
+_MORE_OFTEN = 1.5
 _MOST_OF_IT = 0.6
 """A GPU is slow where no kernel explains this part of it alone."""
 _OFTEN = 0.6
@@ -116,8 +118,8 @@ def late_ranks(
     """Name the ranks that make collectives late, worst first.
 
     A rank is late in a collective that it begins last, and later than the median of the others by six times its usual scatter, four times
-    the noise of the clocks, and 5 µs. The cost is how long the others wait exposed, in their median. Late ranks are named where that is
-    0.5 % of the time altogether, or once 10 % of a step.
+    the noise of the clocks, and 5 µs. The cost is how long the others wait exposed, in their median. Late ranks are named where one that
+    is late most often costs 1 % of the time, all together cost 3 %, or one of them once costs 10 % of a step.
     """
     events = _events(matched, clocks, waits)
     if not len(events):
@@ -126,9 +128,14 @@ def late_ranks(
     cost_ns = _costs_ns(matched, waits)[matched.operation[events]]
     whole_ns = float(steps.length_ns.sum()) or length_ns
     step_ns = float(np.median(steps.length_ns)) if len(steps) else length_ns
-    if cost_ns.sum() < _WORTH_SAYING * whole_ns and cost_ns.max() < _ONE_WORTH_SAYING * step_ns:
+    of_rank, times = np.bincount(rank, weights=cost_ns, minlength=len(ranks)), np.bincount(rank, minlength=len(ranks))
+    most_often = (times > 2) & (times >= _OFTEN * len(events))
+    if not (
+        (most_often & (of_rank >= _WORTH_SAYING * whole_ns)).any()
+        or cost_ns.sum() >= _ALL_WORTH_SAYING * whole_ns
+        or cost_ns.max() >= _ONE_WORTH_SAYING * step_ns
+    ):
         return ()
-    of_rank = np.bincount(rank, weights=cost_ns, minlength=len(ranks))
     found = []
     for at in np.argsort(-of_rank, kind="stable")[:_MOST_RANKS].tolist():
         own = events[rank == at]
@@ -187,8 +194,8 @@ def _costs_ns(matched: Matched, waits: Waits) -> FloatArray:
 
 def _cause(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int, events: IntArray) -> tuple[str, str]:
     """Compare what a late rank did before the collectives that it made late with what the other ranks did before them."""
+    parts, events = matched.parts, _of_one_communicator(ranks[late], matched, waits, late, events)
     operations = matched.operation[events]
-    parts = matched.parts
     there = np.unique(parts.rank[np.isin(matched.operation, operations)])
     others = [at for at in there.tolist() if at != late][:_MOST_COMPARED]
     own = _Stretches.of(ranks[late], matched, waits, late, operations)
@@ -200,10 +207,12 @@ def _cause(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int, eve
         float(getattr(own, name) - np.median([getattr(each, name) for each in theirs])) for name in ("idle_ns", "waiting_ns", "transfer_ns")
     )
     work_ns = sum(work.values())
-    late_ns = float(waits.late_ns[events].mean())
     amounts = {"work": work_ns, "idle": idle_ns, "waiting": waiting_ns, "link": transfer_ns}
     most = max(amounts, key=lambda name: amounts[name])
-    if amounts[most] < _EXPLAINS * late_ns:
+    # Lateness is carried on to the next collectives where kernels run beside them, and explained once.
+    late_ns = waits.late_ns[events]
+    wanted_ns = max(_EXPLAINS * late_ns.max(), _CARRIED * late_ns.sum())
+    if amounts[most] < max(wanted_ns, _EXPLAINS * sum(max(0.0, amount) for amount in amounts.values())):
         return "unknown", ""
     if most == "waiting":
         return "waiting", ""
@@ -215,11 +224,23 @@ def _cause(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int, eve
         return ("host call", name) if name and calls[name] >= _EXPLAINS * idle_ns else ("host late", own.behind_gap)
     name = max(work, key=lambda one: work[one])
     counts = np.median([each.counts.get(name, 0.0) for each in theirs])
-    if own.counts[name] > counts + 0.5:
+    if own.counts.get(name, 0.0) > _MORE_OFTEN * counts:
         return "more work", name
     if work[name] < _MOST_OF_IT * work_ns and _slower_everywhere(own, theirs):
         return "slow GPU", ""
     return ("copy" if name in own.copies else "kernel"), name
+
+
+def _of_one_communicator(rank: Rank, matched: Matched, waits: Waits, late: int, events: IntArray) -> IntArray:
+    """Return those of one communicator, whose ranks did the same work: of those with most lateness, the one that meets most often."""
+    communicator = matched.parts.communicator[events]
+    late_ns = np.bincount(communicator, weights=waits.late_ns[events])
+    lengths_ns = {}
+    for one in np.flatnonzero(late_ns >= late_ns.max() / 2).tolist():
+        begins, ends = _windows(rank, matched, late, matched.operation[events[communicator == one]])
+        if len(begins):
+            lengths_ns[one] = float((ends - begins).mean())
+    return events[communicator == min(lengths_ns, key=lambda one: lengths_ns[one])] if lengths_ns else events
 
 
 def _slower_everywhere(own: _Stretches, others: Sequence[_Stretches]) -> bool:
@@ -232,7 +253,7 @@ def _slower_everywhere(own: _Stretches, others: Sequence[_Stretches]) -> bool:
 
 @dataclass(frozen=True)
 class _Stretches:
-    """What a rank did before some collectives, since the one before of the same communicator: the mean of each, in ns."""
+    """What a rank did before some collectives, since the one before of the same communicator: sums, in ns."""
 
     work: dict[str, float]
     counts: dict[str, float]
@@ -265,20 +286,25 @@ class _Stretches:
         kind = work_of(rank.trace)
         working = spans.is_kind(DEVICE_KINDS)
         rows = np.flatnonzero(working & (kind != Work.COMMUNICATION))
-        work, counts = _by_name(rank, rows, windows.within(spans.start_ns[rows], spans.end_ns[rows]), len(begins))
-        idle = _without(union(begins, ends), union(spans.start_ns[working], spans.end_ns[working]))
-        calls = np.flatnonzero(spans.is_kind(HOST_KINDS))
-        during, _ = _by_name(rank, calls, Coverage(idle).within(spans.start_ns[calls], spans.end_ns[calls]), len(begins))
+        work, counts = _by_name(rank, rows, windows.within(spans.start_ns[rows], spans.end_ns[rows]))
         own = np.flatnonzero(waits.known & (parts.rank == at))
-        inside = own[windows.within(spans.start_ns[parts.span[own]], spans.start_ns[parts.span[own]] + 1) > 0]
+        own_ns = spans.start_ns[parts.span[own]]
+        met = np.isin(own_ns, begins)
+        inside = own[(windows.within(own_ns, own_ns + 1) > 0) & ~met]
+        busy_ns = spans.end_ns.copy()
+        # The ranks that are compared met where stretches begin. That transfer may go on beside kernels: it hides no idle time.
+        busy_ns[parts.span[own[met]]] = own_ns[met] + np.rint(waits.waiting_ns[own[met]]).astype(np.int64)
+        idle = _without(union(begins, ends), union(spans.start_ns[working], busy_ns[working]))
+        calls = np.flatnonzero(spans.is_kind(HOST_KINDS))
+        during, _ = _by_name(rank, calls, Coverage(idle).within(spans.start_ns[calls], spans.end_ns[calls]))
         transfers: dict[str, float] = {}
         for row in inside.tolist():
             name = parts.texts[parts.communicator[row]] or parts.texts[parts.kind[row]]
-            transfers[name] = transfers.get(name, 0.0) + float(waits.transfer_ns[row]) / len(begins)
+            transfers[name] = transfers.get(name, 0.0) + float(waits.transfer_ns[row])
         names = {spans.names[code] for code in np.unique(spans.name[rows[kind[rows] == Work.MEMORY]]).tolist()}
         return cls(
-            work, counts, _innermost(rank, calls, during), frozenset(names), idle.length_ns / len(begins),
-            float(waits.waiting_ns[inside].sum()) / len(begins), float(waits.transfer_ns[inside].sum()) / len(begins), transfers,
+            work, counts, _innermost(rank, calls, during), frozenset(names), float(idle.length_ns),
+            float(waits.waiting_ns[inside].sum()), float(waits.transfer_ns[inside].sum()), transfers,
             _behind_gap(rank, idle, rows),
         )  # fmt: skip
 
@@ -305,15 +331,15 @@ def _without(these: Intervals, others: Intervals) -> Intervals:
     return union(begin_ns[kept], end_ns[kept])
 
 
-def _by_name(rank: Rank, rows: IntArray, inside_ns: Any, count: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the time and the number of spans of each name, by stretch."""
+def _by_name(rank: Rank, rows: IntArray, inside_ns: Any) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the time and the number of spans of each name."""
     spans = rank.trace.spans
     there = inside_ns > 0
     code = spans.name[rows[there]]
     time_ns = np.bincount(code, weights=inside_ns[there], minlength=1)
     number = np.bincount(code, minlength=1)
     used = np.flatnonzero(number).tolist()
-    return {spans.names[one]: float(time_ns[one]) / count for one in used}, {spans.names[one]: float(number[one]) / count for one in used}
+    return {spans.names[one]: float(time_ns[one]) for one in used}, {spans.names[one]: float(number[one]) for one in used}
 
 
 def _innermost(rank: Rank, calls: IntArray, during: dict[str, float]) -> dict[str, float]:

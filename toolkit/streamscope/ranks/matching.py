@@ -247,7 +247,7 @@ def _by_order(parts: Parts, pool: IntArray, operation: IntArray, together: list[
 
     ``together`` gets the number of ranks for each operation that is found.
     """
-    own = {int(parts.rank[rows[0]]): pool[rows] for rows in _groups(parts.rank[pool])}
+    own = {int(parts.rank[pool[rows[0]]]): pool[rows] for rows in _groups(parts.rank[pool])}
     own = {rank: rows[np.argsort(parts.start_ns[rows], kind="stable")] for rank, rows in own.items()}
     is_pair = bool(parts.is_kind(_PAIRS)[pool[0]])
     named = bool(parts.communicator[pool[0]])

@@ -29,7 +29,7 @@ class Waits:
     exposed_ns : float array
         The part of the waiting in which no kernel computed on that rank.
     last : int64 array
-        The part of the same operation that began last, as a row; -1 where the operation is not whole.
+        The part of the same operation that began last, as a row; -1 where the operation is not whole, or its ranks are on several clocks.
     late_ns : float array
         How much later the part began than the median of the other ranks' parts; 0 where the operation is not whole.
     error_ns : float array
@@ -81,14 +81,18 @@ def covered(rank: Rank, work: Sequence[Work] | None = None) -> Coverage:
 
 
 def waits_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks) -> Waits:
-    """Divide each part of a collective into waiting and transfer.
+    """Divide each part of a collective into waiting and transfer, where all of its ranks are on one clock.
 
     Formula: waiting = start of the last rank's part - start of the part, no longer than the part; transfer = duration - waiting. Unit: ns.
     Exposed waiting = the length of the waiting in which no kernel but collectives runs on that rank.
     """
     parts, count = matched.parts, len(matched.parts)
     start_ns, end_ns = (clocks.job_ns(parts.rank, times_ns.astype(np.float64)) for times_ns in (parts.start_ns, parts.end_ns))
-    rows = np.flatnonzero((matched.operation >= 0) & matched.whole[matched.operation]) if len(matched) else np.zeros(0, np.int64)
+    rows = (
+        np.flatnonzero((matched.operation >= 0) & _comparable(matched, clocks)[matched.operation])
+        if len(matched)
+        else np.zeros(0, np.int64)
+    )
     last, late_ns, waiting_ns = np.full(count, -1), np.zeros(count), np.zeros(count)
     order = rows[np.lexsort((start_ns[rows], matched.operation[rows]))]
     operation = matched.operation[order]
@@ -109,6 +113,17 @@ def waits_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks) -> Waits:
     error_ns = np.where(known, np.where(parts.rank == parts.rank[last], 0.0, off_ns + off_ns[last]), np.inf)
     transfer_ns = np.where(known, end_ns - start_ns - waiting_ns, 0)
     return Waits(start_ns, end_ns, waiting_ns, transfer_ns, np.maximum(exposed_ns, 0) * known, last, late_ns, error_ns)
+
+
+def _comparable(matched: Matched, clocks: Clocks) -> BoolArray:
+    """Tell which operations are whole, and of ranks on one clock."""
+    rows = np.flatnonzero(matched.operation >= 0)
+    group, operation = clocks.group[matched.parts.rank[rows]], matched.operation[rows]
+    low, high = np.full(len(matched), len(clocks.group)), np.full(len(matched), -1)
+    np.minimum.at(low, operation, group)
+    np.maximum.at(high, operation, group)
+    found: BoolArray = matched.whole & (low == high)
+    return found
 
 
 def _median_of_others(start_ns: FloatArray, begins: IntArray, ends: IntArray) -> FloatArray:
