@@ -62,8 +62,9 @@ def test_a_tree_is_sent_with_the_frame_of_each_span(trace):
     assert (np.delete(frame, tree.span) == -1).all()
 
 
-def test_frames_of_a_long_trace_are_asked_for_one_by_one(trace):
-    tiles, groups = Tiles(as_groups([trace])), as_groups([trace])
+def test_frames_of_a_long_trace_are_asked_for_one_by_one(trace, five_engines):
+    groups = as_groups([trace, five_engines(40)["graph"]])
+    tiles = Tiles(groups)
     assert answer(tiles, groups, {"type": "tree", "group": 0, "by": "code"}).header["frame"] is None
     tree = tree_of(trace, "code")
     row = int(tree.span[3])
@@ -72,7 +73,10 @@ def test_frames_of_a_long_trace_are_asked_for_one_by_one(trace):
     assert answer(tiles, groups, {**asked, "span": 0}).header == {"frame": -1}  # a call
     forward = [frame.name for frame in tree.frames].index("<b>forward")
     hits = hits_of(tiles, {"code": None, "text": "", "frame": {"group": 0, "by": "code", "numbers": [forward]}})
-    assert np.flatnonzero(hits[0]).tolist() == tree.under(forward).tolist()
+    under, spans, other = tree.under(forward), trace.spans, groups[1].trace.spans
+    assert np.flatnonzero(hits[0] & (spans.kind >= 8)).tolist() == under.tolist()
+    assert sorted(spans.correlation[hits[0] & (spans.kind < 8)]) == sorted(spans.correlation[under])
+    assert sorted(other.operation[hits[1]]) == sorted(spans.operation[under])
     assert "refused" in answer(tiles, groups, {**asked, "group": 7, "span": row}).header
 
 

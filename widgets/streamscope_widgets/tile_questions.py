@@ -84,11 +84,14 @@ def _hits(tiles: Tiles, part: Part, code: int | None, text: str) -> BoolArray:
 
 
 def _launched_by(tiles: Tiles, group: int, by: TreeBy, numbers: Sequence[int]) -> list[BoolArray]:
-    """Return for each group which drawn spans some frames of one group launched."""
-    found = [np.zeros(len(part.drawn), bool) for part in tiles.parts]
-    part = tiles.parts[group]
-    found[group][tree_of(part.group.trace, by).under(*numbers)] = True
-    found[group] &= part.drawn
+    """Return for each group which drawn spans some frames of one group launched, with their calls; as ``flame_tree.js`` in other groups."""
+    spans = tiles.parts[group].group.trace.spans
+    rows = tree_of(tiles.parts[group].group.trace, by).under(*numbers)
+    calls, operations = (np.unique(ids[ids >= 0]) for ids in (spans.correlation[rows], spans.operation[rows]))
+    found = [np.isin(part.group.trace.spans.operation, operations) & part.drawn for part in tiles.parts]
+    found[group] = (spans.kind < SpanKind.KERNEL) & np.isin(spans.correlation, calls)
+    found[group][rows] = True
+    found[group] &= tiles.parts[group].drawn
     return found
 
 
