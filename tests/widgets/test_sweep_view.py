@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log10
 from xml.etree import ElementTree as ET
 
@@ -69,6 +70,11 @@ def test_values_that_are_no_numbers_stand_side_by_side_and_gaps_are_left():
     assert [label for _, label in chart.panels[0].x.ticks] == ["float16", "int8", "float64"]
 
 
+def test_a_choice_at_which_all_points_failed_has_no_panel():
+    found = Sweep("s", (point({"n": 1, "m": 2}, a=1), failed({"n": 1, "m": 3}), point({"n": 2, "m": 2}, a=1), failed({"n": 2, "m": 3})))
+    assert [panel.title for panel in makespans(found).panels] == ["m=2"]
+
+
 def test_long_times_have_another_unit_and_measured_ones_do_not_say_simulated():
     chart = makespans(Sweep("s", (point({"n": 1}, simulated=False, a=2000), point({"n": 2}, simulated=False, a=4000))))
     assert chart.panels[0].y.title == "makespan, ms"
@@ -94,11 +100,12 @@ def test_panels_lie_inside_the_picture_and_not_on_each_other():
 
 
 @pytest.mark.parametrize("chart", [makespans, speedups])
-def test_where_all_failed_there_is_nothing_to_draw(chart):
-    found = Sweep("s", (failed({"n": 1}),))
+def test_where_all_failed_or_are_wrong_there_is_nothing_to_draw(chart):
+    found = Sweep("s", (failed({"n": 1}), replace(point({"n": 2}, a=1), wrong=("a",), fastest=())))
     with pytest.raises(TraceError, match="nothing to draw"):
         chart(found)
     assert "it broke" in sweep_html(found)
+    assert "wrong results" in sweep_html(found)
     assert "data:image" not in sweep_html(found)
 
 

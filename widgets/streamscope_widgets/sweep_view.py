@@ -77,8 +77,8 @@ def _chart(sweep: Sweep, title: str, value: _Value) -> PlaneChart:
     simulated = any(point.device is not None and point.device.simulated for point in sweep.points)
     y = _log_axis(f"{title}{', simulated' if simulated else ''}", list(found.values()))
     x, places = _setting_axis(first, [point.settings.get(first) for point in sweep.points])
-    groups: dict[str, list[Point]] = {}
-    for point in sweep.points:
+    timed, groups = {label for label, _ in found}, dict[str, list[Point]]()
+    for point in (point for point in sweep.points if point.label in timed):
         groups.setdefault(Point({name: each for name, each in point.settings.items() if name in others}).label, []).append(point)
     drawn = list(groups.items())[:MOST_PANELS]
     every = ceil(sum(len(points) for _, points in drawn) * len(sweep.engines) / MOST_MARKS)
@@ -145,7 +145,8 @@ def sweep_html(sweep: Sweep) -> Html:
     shown, more = sweep.points[:first], sweep.points[first:most]
     left_out = len(sweep.points) - len(shown) - len(more)
     summary = counted(len(more), "more point") + (f"; another {left_out:,} are not listed: to_pandas() has them" if left_out else "")
-    picture = image(plane_svg(makespans(sweep)), sweep.headline) if len(sweep.failed) < len(sweep.points) else ""
+    timed = any(point.makespan_us(engine) for point, engine in product(sweep.points, sweep.engines))
+    picture = image(plane_svg(makespans(sweep)), sweep.headline) if timed else ""
     notes = [small(shortened(f"[{number}] {note}", LONGEST_NOTE)) for number, note in enumerate(sweep.notes[:MOST_NOTES], 1)]
     return block(
         above(sweep.title),
