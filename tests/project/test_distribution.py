@@ -20,6 +20,7 @@ CARRIED = {".css", ".cuh", ".js", ".json", ".py", ".typed"}
 LAB_EXTENSION = {
     "etc/jupyter/jupyter_server_config.d/streamscope.json",
     "share/jupyter/labextensions/streamscope/package.json",
+    "share/jupyter/labextensions/streamscope/static/details.js",
     "share/jupyter/labextensions/streamscope/static/lab.js",
     "share/jupyter/labextensions/streamscope/static/timeline.js",
 }
