@@ -23,6 +23,7 @@ LAB_EXTENSION = {
     "share/jupyter/labextensions/streamscope/static/details.js",
     "share/jupyter/labextensions/streamscope/static/lab.js",
     "share/jupyter/labextensions/streamscope/static/timeline.js",
+    "share/jupyter/labextensions/streamscope/static/details.js",
 }
 """Where JupyterLab and the server look for what an environment has; relative to the environment."""
 REQUIRED = "import hatchling.build as build; print(build.get_requires_for_build_wheel(), build.get_requires_for_build_sdist())"
@@ -118,7 +119,8 @@ def test_the_jupyterlab_extension_is_of_this_version_and_draws_with_the_bundle(w
     # Browsers keep what JupyterLab serves for a year, by its address.
     digest = hashlib.sha256(extension("static/lab.js")).hexdigest()[:8]
     assert described["jupyterlab"]["_build"]["load"] == f"static/lab.js?v={digest}"
-    assert extension("static/timeline.js") == wheel.read("streamscope_widgets/static/timeline.js")
+    for name in ("timeline.js", "details.js"):
+        assert extension(f"static/{name}") == wheel.read(f"streamscope_widgets/static/{name}")
 
 
 def test_wheel_names_its_command_and_its_licence(wheel):
