@@ -113,11 +113,11 @@ export class DetailsView {
   tell(frame) {
     const frames = around(frame);
     const line = frames.find(({ file }) => file);
-    const inner = frames.find(({ kind }) => kind === "module" || kind === "range");
-    // The panel has the line of an operation's own, and its module.
+    const inner = frames.find(({ kind }) => kind === "module");
+    // The panel has the line of an operation's own, its module, and the ranges around a span.
     if ((!line && !inner) || (line?.kind === "line" && !canOpen())) return;
     const words = line ? [line.kind === "function" ? `launched in ${line.name}, defined at ` : "launched at ", placeOf(line, this.timeline.stage)] : [];
-    const where = inner ? `${line ? " in" : "launched in"} ${inner.kind} ${inner.name}` : "";
+    const where = inner ? `${line ? " in" : "launched in"} module ${inner.name}` : "";
     const { box } = this.timeline.panel;
     box.querySelector(".ss-launched")?.remove();
     box.firstElementChild?.after(make("div", "ss-launched", ...words, where));
