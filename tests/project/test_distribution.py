@@ -23,7 +23,6 @@ LAB_EXTENSION = {
     "share/jupyter/labextensions/streamscope/static/details.js",
     "share/jupyter/labextensions/streamscope/static/lab.js",
     "share/jupyter/labextensions/streamscope/static/timeline.js",
-    "share/jupyter/labextensions/streamscope/static/details.js",
 }
 """Where JupyterLab and the server look for what an environment has; relative to the environment."""
 REQUIRED = "import hatchling.build as build; print(build.get_requires_for_build_wheel(), build.get_requires_for_build_sdist())"
