@@ -251,5 +251,5 @@ def test_a_prediction_says_that_it_has_none():
     trace = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)["async"].trace
     counters = Counters([1], [0], [1.0], (Series("x"),))
     told, untold = (ss.what_if(each, engine="graph").info.notes for each in (replace(trace, counters=counters), trace))
-    assert "left out: counters, markers and memory of the trace, whose times would be others, too" in told
+    assert "left out: counters and memory of the trace, whose times would be others, too" in told
     assert not any("counters" in note for note in untold)

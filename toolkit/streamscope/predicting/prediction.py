@@ -421,8 +421,8 @@ def _notes(scenario: Scenario) -> tuple[str, ...]:
     lasted = [counted(kinds[kind], one, many) for kind, one, many in words if kinds[kind]] + ([counted(calls, "call")] if calls else [])
     order = "the order on its streams" if is_foreign(source) else "the dependencies"
     beside = _beside_neighbours(source)
-    beside_spans = {"counters": source.counters, "markers": source.markers, "memory": source.memory, "your notes": source.user_notes}
-    untimed = [name for name, found in beside_spans.items() if len(found)]
+    timed = {"counters": len(source.counters), "markers": len(source.markers), "memory": len(source.memory)}
+    untimed = [name for name, rows in (timed | {"your notes": len(source.user_notes)}).items() if rows]
     of, pace = f"{source.info.engine} on {source.info.device.name}", scenario.host.pace
     return (
         f"predicted from a trace of {of}: the trace gives durations of {listed(lasted)}, and {order}; the cost model gives all else",
