@@ -213,7 +213,9 @@ def tried(seed: int, of_gpu: int) -> Counter[str]:
     error = error_of(drawn, gradients, seed)
     found["no slope" if error is None else "right slope" if error <= 1 else "wrong slope"] += 1
     if HAS_TORCH:
-        found["PyTorch's" if distance(gradients, torch_gradients(drawn)) <= WITHIN else "unlike PyTorch's"] += 1
+        theirs = torch_gradients(drawn)
+        finite = all(np.isfinite(each).all() for each in theirs)  # Not so where a constant meets an infinite slope.
+        found["PyTorch's" if distance(gradients, theirs) <= WITHIN else "unlike PyTorch's" if finite else "no slope by PyTorch"] += 1
     if seed < of_gpu:
         found["the same on the GPU" if distance(on_the_gpu(program, inputs), results) <= WITHIN else "unlike on the GPU"] += 1
     for what in COUNTED:

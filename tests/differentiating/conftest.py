@@ -1,5 +1,5 @@
 """Fixtures of the operators' tests."""
 
-from tests.ops.conftest import evaluate, slopes
+from tests.ops.conftest import both, device, evaluate, slopes
 
-__all__ = ["evaluate", "slopes"]
+__all__ = ["both", "device", "evaluate", "slopes"]

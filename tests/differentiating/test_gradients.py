@@ -116,8 +116,9 @@ def test_in_a_program_arguments_may_be_trees(evaluate):
         return (x * weights["scale"] + weights["rest"][0] * weights["rest"][1]).sum()
 
     def step(a, b, c, x):
-        value, gradients = ss.value_and_grad(loss)({"scale": a, "rest": [b, (c)]}, x)
-        assert list(gradients) == ["scale", "rest"]
+        value, gradients = ss.value_and_grad(loss)({"scale": a, "rest": [b, c], "bias": None}, x)
+        assert list(gradients) == ["scale", "rest", "bias"]
+        assert gradients["bias"] is None
         return value, gradients["scale"], *gradients["rest"]
 
     a, b, c, x = drawn((3,), (3,), (3,), (3,))
@@ -295,9 +296,14 @@ def test_a_program_with_gradients_runs_the_same_under_every_engine():
 
 
 def test_pushed_gradients_are_those_of_a_program():
-    x = RANDOM.standard_normal(4)
+    step = ss.value_and_grad(lambda x: (np.exp(x[1:]) * x[:-1]).sum())
+    values = RANDOM.standard_normal(4)
     with ss.Engine(device="simulated") as engine:
-        np.testing.assert_allclose(engine.run(ss.grad(lambda x: np.exp(x).sum()), x), np.exp(x))
+        x, loss, dx = engine.variable(values), engine.variable(np.zeros(())), engine.variable(np.zeros(4))
+        engine.push(step, reads=(x,), writes=(loss, dx))
+        right = engine.run(step, values)
+        np.testing.assert_array_equal(engine.read(loss), right[0])
+        np.testing.assert_array_equal(engine.read(dx), right[1])
 
 
 COLLECTIVES = {

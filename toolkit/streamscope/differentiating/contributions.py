@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, cast
 
 from streamscope.ops.binary import add
@@ -15,7 +16,7 @@ from streamscope.ops.selection import filled, where
 from streamscope.ops.sums import add_n
 from streamscope.ops.views import copy, flip, reshape, transpose
 from streamscope.program.aliasing import Aliasing
-from streamscope.program.symbol import Symbol, symbol_of, view_of
+from streamscope.program.symbol import Symbol, SymbolView, symbol_of, view_of
 from streamscope.program.tracer import Value
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View
@@ -106,9 +107,10 @@ def _with_parts(whole: _Whole | None, parts: Mapping[View, Symbol], spec: ArrayS
         return joined
     buffer = filled(0, spec.shape, next(iter(parts.values()))) if whole is None else _of_its_own(whole)
     buffer.tracer.filled.add(buffer.id)
+    apart = whole is None and _all_apart(list(parts))
     for view, gradient in parts.items():
         part = symbol_of(buffer, view, Aliasing.ARRAY)
-        if whole is None and all(other is view or _apart(other, view) for other in parts):
+        if apart:
             assign(part, gradient)
         else:
             add.update(part, part, gradient)
@@ -131,10 +133,9 @@ def _of_its_own(whole: _Whole) -> Symbol:
 
 def _seen(gradient: Symbol, view: View) -> Symbol:
     """Return a view of a gradient, which has the shape of the view's variable."""
+    if isinstance(gradient, SymbolView) and not gradient.view.contiguous:
+        gradient = gradient.tracer.copied(gradient)  # once for all parts
     lies = view_of(gradient)
-    if not lies.contiguous:
-        gradient = copy(gradient)
-        lies = view_of(gradient)
     return symbol_of(gradient, View(view.spec, view.strides, view.offset + lies.offset, view.how), Aliasing.ARRAY)
 
 
@@ -184,6 +185,12 @@ def _apart(one: View, other: View) -> bool:
     """Tell whether two views of a variable are known to have no element in common."""
     (first, last), (begin, end) = _bounds(one), _bounds(other)
     return last < begin or end < first
+
+
+def _all_apart(views: Sequence[View]) -> bool:
+    """Tell whether views of a variable are known to have no element in common."""
+    bounds = sorted(map(_bounds, views))
+    return all(last < begin for (_, last), (begin, _) in pairwise(bounds))
 
 
 def _bounds(view: View) -> tuple[int, int]:

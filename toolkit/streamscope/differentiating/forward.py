@@ -112,13 +112,13 @@ def forward(
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Yield the variables of tuples, lists and dictionaries, in order."""
+    """Yield the variables of tuples, lists and dictionaries, in order. None is nothing."""
     if isinstance(tree, Mapping):
         tree = list(tree.values())
     if isinstance(tree, list | tuple):
         for each in tree:
             yield from leaves(each)
-    else:
+    elif tree is not None:
         yield tree
 
 
@@ -129,7 +129,7 @@ def _like(tree: Any, found: Iterator[Any]) -> Any:
     if isinstance(tree, list | tuple):
         made = [_like(each, found) for each in tree]
         return made if isinstance(tree, list) else tuple(made)
-    return next(found)
+    return None if tree is None else next(found)
 
 
 @contextmanager
