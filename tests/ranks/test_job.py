@@ -141,3 +141,33 @@ def test_names_of_a_file_are_escaped():
         replace(rank, trace=replace(rank.trace, info=replace(rank.trace.info, device=DeviceInfo("cuda", "<script>")))) for rank in job.ranks
     ]
     assert "<script>" not in replace(job, ranks=tuple(evil), warnings=("<script>",))._repr_html_()
+
+
+def test_all_ranks_are_one_trace_with_the_waiting_of_the_job(tmp_path):
+    job = Job.of(planted(3, 4, slow=lambda step, at: (2, 310) if at == 1 else None).ranks)
+    trace = job.trace()
+    assert trace.gpus == (0, 1, 2)
+    times = ss.analysis.collective_times(trace)
+    assert times.known.all()
+    waited_us = [times.waiting_ns[times.gpu == gpu].sum() / 1e3 for gpu in trace.gpus]
+    assert waited_us == pytest.approx([rank["waiting_us"] for rank in job.to_dict()["ranks"]], abs=0.1)
+    assert ss.analysis.bus_bandwidth(trace) > 0
+    assert len(job.trace([0, 2]).spans) == 2 * 24
+    assert [path.name for path in (job.save(tmp_path / "job.pftrace"), job.save(tmp_path / "job.json.gz"))] == [
+        "job.pftrace",
+        "job.json.gz",
+    ]
+    again = ss.read_ranks(tmp_path / "job.json.gz", progress=False)
+    assert [rank["waiting_us"] for rank in again.to_dict()["ranks"]] == pytest.approx(waited_us, abs=0.1)
+    with pytest.raises(TraceError, match="no rank 7"):
+        job.trace([7])
+
+
+def test_launches_and_ranges_stay_with_their_ranks():
+    job = by_hand()
+    for number, rank in enumerate(job.ranks):
+        mine = job.trace().of_gpu(number).spans
+        assert mine.duration_ns.tolist() == rank.trace.spans.duration_ns.tolist()
+        assert [mine.names[code] for code in mine.name.tolist()] == [
+            rank.trace.spans.names[code] for code in rank.trace.spans.name.tolist()
+        ]

@@ -23,12 +23,15 @@ from streamscope.ranks.critical_path import JobPath, path_of
 from streamscope.ranks.imbalance import imbalance_of
 from streamscope.ranks.late import Late, late_ranks
 from streamscope.ranks.matching import Matched, matched
+from streamscope.ranks.merged import merged_trace
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.steps import JobSteps, steps_of
 from streamscope.ranks.waiting import Waits, bus_bandwidths, waits_of
 from streamscope.results.result import Result
+from streamscope.results.widgets import Timeline
 from streamscope.trace.file_checks import file_errors, is_count, named_values, plain, read_content, with_digest
 from streamscope.trace.spans import SpanKind
+from streamscope.trace.trace import Trace
 from streamscope.words import aligned, counted, format_us, listed, time_text
 
 if TYPE_CHECKING:
@@ -292,6 +295,35 @@ class Job(Result):
             }
         )
 
+    def trace(self, ranks: Sequence[int] | None = None) -> Trace:
+        """Return all ranks as one trace on one clock: rank 3 is GPU 3, and parts that were matched are one collective.
+
+        Its `Trace.timeline` shows who waited for whom; `Trace.to_perfetto` and `Trace.to_kineto` write one file of all ranks.
+
+        Parameters
+        ----------
+        ranks : sequence of int, optional
+            Some of them, where all together are too many for a timeline. By default all.
+
+        Raises
+        ------
+        TraceError
+            There is no such rank, none of them has work of a GPU, or there are more spans than a trace keeps.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
+        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> job.trace().gpus
+        (0, 1)
+        """
+        return merged_trace(self, ranks)
+
+    def timeline(self, ranks: Sequence[int] | None = None) -> Timeline:
+        """Return the live timeline of all ranks, or of some, on one axis; `trace` has the parameters and the errors."""
+        return self.trace(ranks).timeline()
+
     def waiting_by_step(self) -> FloatArray:
         """Return how long each rank waits in collectives in each step, in µs: an array of ranks by steps.
 
@@ -351,7 +383,7 @@ class Job(Result):
         ----------
         path : str or Path
             A folder, or a file whose suffix says the form: ``.html``, ``.pdf``, ``.md``, ``.json`` (`to_dict`), ``.csv`` or ``.parquet``
-            (`to_pandas`).
+            (`to_pandas`); or ``.pftrace`` or ``.json.gz``: all ranks as one trace, for Perfetto.
 
         Raises
         ------
@@ -374,7 +406,11 @@ class Job(Result):
 
     def writers(self) -> dict[str, Callable[[Path], Path]]:
         """Return the functions that write the job, each by the suffix of its files."""
-        return super().writers() | {".csv": self._save_csv, ".parquet": self._save_parquet}
+        merged = (".pftrace", ".perfetto-trace", ".json.gz")
+        return super().writers() | {".csv": self._save_csv, ".parquet": self._save_parquet} | dict.fromkeys(merged, self._save_merged)
+
+    def _save_merged(self, path: Path) -> Path:
+        return self.trace().save(path)
 
     def _save_csv(self, path: Path) -> Path:
         with written_whole(path) as unfinished:
