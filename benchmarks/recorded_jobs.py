@@ -1,0 +1,539 @@
+"""Small jobs on 2 or 4 GPUs, recorded by PyTorch's profiler and by `ss.record`, and what `ss.read_ranks` says of them.
+
+    python benchmarks/recorded_jobs.py GPUS FOLDER          # FOLDER/kineto/JOB/rank0.json.gz, FOLDER/ours/JOB/0.parquet, FOLDER/result.json
+    python benchmarks/recorded_jobs.py --read FOLDER        # reads and judges the recordings again; needs no GPU
+
+Jobs are data-, tensor- and pipeline-parallel, as plain streams and as CUDA graphs. In some of them, rank 1 is late on purpose. All ranks
+are on one host, so the true offset of each clock is 0.
+
+Each pass is a job of torchrun of its own: ``measured`` (no recorder is loaded: CUPTI leaves graph launches dearer), ``kineto``, ``ours``.
+Collectives can hang: a pass in which no job ends for `PATIENCE_S` is killed, and goes on behind the job that hung.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+PASSES = ("measured", "kineto", "ours")
+WARM, STEPS, MEASURED = 3, 14, 30
+PATIENCE_S, LIMIT_S = 30.0, 95.0
+MOST_FAILURES = 3
+"""A pass with so many failures is given up."""
+LAYERS, WIDTH, ROWS = 5, 4096, 2048
+ONCE = 7
+"""The step in which a rank that is late once is late."""
+LATE_S = 0.002
+PLANTED: dict[str, tuple[frozenset[str], str]] = {
+    "augment": (frozenset({"more work"}), "augment|sin"),
+    "sleep": (frozenset({"host call", "host late"}), ""),
+    "once": (frozenset({"host call", "host late"}), ""),
+    "shapes": (frozenset({"kernel", "more work", "slow GPU", "other shapes"}), ""),
+}
+"""What makes rank 1 late: the causes that are right, and what has to be in the place that is named."""
+
+
+@dataclass(frozen=True)
+class JobCase:
+    """One job: its kind, how it is issued, and what makes rank 1 late. ``whole`` is the same job without that, or with overlap."""
+
+    name: str
+    kind: str
+    late: str = ""
+    graph: bool = False
+    serial: bool = False
+    whole: str = ""
+
+
+CASES = (
+    JobCase("ddp", "ddp"),
+    JobCase("ddp-augment", "ddp", "augment", whole="ddp"),
+    JobCase("ddp-sleep", "ddp", "sleep", whole="ddp"),
+    JobCase("ddp-shapes", "ddp", "shapes", whole="ddp"),
+    JobCase("ddp-once", "ddp", "once", whole="ddp"),
+    JobCase("dp", "dp"),
+    JobCase("dp-serial", "dp", serial=True, whole="dp"),
+    JobCase("dp-graph", "dp", graph=True),
+    JobCase("dp-graph-serial", "dp", graph=True, serial=True, whole="dp-graph"),
+    JobCase("dp-graph-augment", "dp", "augment", graph=True, whole="dp-graph"),
+    JobCase("dp-graph-sleep", "dp", "sleep", graph=True, whole="dp-graph"),
+    JobCase("tp", "tp"),
+    JobCase("tp-augment", "tp", "augment", whole="tp"),
+    JobCase("tp-graph", "tp", graph=True),
+    JobCase("tp-graph-shapes", "tp", "shapes", graph=True, whole="tp-graph"),
+    JobCase("pp", "pp"),
+    JobCase("pp-augment", "pp", "augment", whole="pp"),
+    JobCase("pp-graph", "pp", graph=True),
+    JobCase("dp-tp", "dp-tp"),
+)
+"""The last one has sub-groups, and needs four GPUs."""
+
+
+def cases_on(gpus: int) -> tuple[JobCase, ...]:
+    """Return the jobs of a host."""
+    return tuple(case for case in CASES if case.kind != "dp-tp" or gpus == 4)
+
+
+Body = Callable[[], object]
+
+
+class Worker:
+    """One rank of the jobs, under torchrun."""
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self.torch, self.dist, self.folder = torch, dist, folder
+        self.rank, self.gpus = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        torch.cuda.set_device(self.rank)
+        self.device = torch.device("cuda", self.rank)
+        dist.init_process_group("nccl", device_id=self.device)
+        self.hosts = dist.new_group(backend="gloo")
+        self.groups: dict[str, Any] = {}
+        if self.gpus == 4:  # All ranks make all groups, in one order.
+            made = [[dist.new_group(ranks) for ranks in some] for some in (((0, 1), (2, 3)), ((0, 2), (1, 3)))]
+            self.groups = {"tp": made[0][self.rank // 2], "dp": made[1][self.rank % 2]}
+
+    @contextmanager
+    def marked(self, name: str) -> Iterator[None]:
+        """Name a stretch for both recorders."""
+        with self.torch.profiler.record_function(name), self.torch.cuda.nvtx.range(name):
+            yield
+
+    def random(self, rows: int, columns: int) -> Any:
+        """Return a matrix, scaled so that products of it stay in range."""
+        return self.torch.randn(rows, columns, dtype=self.torch.float16, device=self.device) / columns**0.5
+
+    def step_of(self, case: JobCase) -> Callable[[int], None]:
+        """Return a job's step, warm; captured where the case says so."""
+        self.torch.manual_seed(0)
+        late = case.late if self.rank == 1 else ""
+        rows = ROWS * 3 // 2 if late == "shapes" and case.kind != "tp" else ROWS
+        body: Body = {"ddp": self.ddp, "dp": self.dp, "tp": self.tp, "pp": self.pp, "dp-tp": self.dp_tp}[case.kind](case, rows)
+        more: Body = getattr(body, "alone", lambda: None)  # Shapes of a tensor-parallel rank are those of the others: it does more.
+        noise = self.torch.randn(2**26, dtype=self.torch.float16, device=self.device) if late == "augment" else None
+
+        def on_gpu() -> None:
+            if noise is not None:
+                with self.marked("augment"):
+                    for _ in range(8):
+                        self.torch.sin(noise, out=noise)
+            if late == "shapes":
+                more()
+            body()
+
+        issue = self.captured(on_gpu) if case.graph else on_gpu
+
+        def step(number: int) -> None:
+            if late == "sleep" or (late == "once" and number == ONCE):
+                with self.marked("load batch"):
+                    time.sleep(LATE_S * (3 if late == "once" else 1))
+            issue()
+            self.torch.cuda.synchronize()  # As reading the loss does.
+
+        for _ in range(WARM):
+            step(-1)
+        self.dist.barrier()
+        return step
+
+    def captured(self, body: Body) -> Body:
+        """Return the replay of a CUDA graph."""
+        torch = self.torch
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM):
+                body()
+        torch.cuda.synchronize()
+        self.dist.barrier()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog asks for events on a thread of its own.
+            body()
+        replay: Body = graph.replay
+        return replay
+
+    def ddp(self, case: JobCase, rows: int) -> Body:
+        """Return a step of `DistributedDataParallel`: a bucket for each layer."""
+        nn = self.torch.nn
+        layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH, bias=False), nn.ReLU())]
+        model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers).half().to(self.device), device_ids=[self.rank])
+        optimizer = self.torch.optim.SGD(model.parameters(), lr=1e-3)
+        x = self.random(rows, WIDTH)
+
+        def step() -> None:
+            with self.marked("forward"):
+                loss = model(x).float().mean()
+            with self.marked("backward"):
+                loss.backward()
+            with self.marked("update"):
+                optimizer.step()
+                optimizer.zero_grad()
+
+        return step
+
+    def dp(self, case: JobCase, rows: int) -> Body:
+        """Return a data-parallel step by hand: gradients are reduced beside the backward pass, or behind each product if ``serial``."""
+        torch, dist = self.torch, self.dist
+        weights = [self.random(WIDTH, WIDTH) for _ in range(LAYERS)]
+        x, beside = self.random(rows, WIDTH), torch.cuda.Stream()
+
+        def step() -> None:
+            main = torch.cuda.current_stream()
+            hidden = [x]
+            for weight in weights:
+                hidden.append(torch.relu(hidden[-1] @ weight))
+            flow, gradients = hidden[-1], []
+            for layer in reversed(range(LAYERS)):
+                flow = torch.ops.aten.threshold_backward(flow, hidden[layer + 1], 0)
+                gradients.append(hidden[layer].T @ flow)
+                if case.serial:
+                    dist.all_reduce(gradients[-1])
+                else:
+                    beside.wait_stream(main)
+                    with torch.cuda.stream(beside):
+                        dist.all_reduce(gradients[-1])
+                if layer:
+                    flow = flow @ weights[layer].T
+            main.wait_stream(beside)
+            for weight, gradient in zip(weights, reversed(gradients), strict=True):
+                weight.add_(gradient, alpha=-(2.0**-14))
+
+        return step
+
+    def tp(self, case: JobCase, rows: int) -> Body:
+        """Return a tensor-parallel forward pass: two products and an all-reduce in each block."""
+        blocks = [(self.random(WIDTH, 2 * WIDTH // self.gpus), self.random(2 * WIDTH // self.gpus, WIDTH)) for _ in range(LAYERS)]
+        x = self.random(rows, WIDTH)
+
+        def step() -> None:
+            hidden = x
+            for up, down in blocks:
+                hidden = self.torch.nn.functional.gelu(hidden @ up) @ down
+                self.dist.all_reduce(hidden)
+
+        def alone() -> None:
+            for up, down in blocks[:3]:
+                self.torch.nn.functional.gelu(x @ up) @ down
+
+        step.alone = alone  # type: ignore[attr-defined]
+        return step
+
+    def pp(self, case: JobCase, rows: int) -> Body:
+        """Return a pipeline's step: all forward passes of four parts of the batch, then all backward passes."""
+        torch, dist, rank, last = self.torch, self.dist, self.rank, self.gpus - 1
+        first, second = self.random(WIDTH, WIDTH), self.random(WIDTH, WIDTH)
+        parts = [self.random(rows // 2, WIDTH) for _ in range(4)]
+        flows = [self.random(rows // 2, WIDTH) for _ in range(4)]
+
+        def step() -> None:
+            kept = []
+            for x in parts:
+                if rank:
+                    dist.recv(x, rank - 1)
+                middle = torch.relu(x @ first)
+                kept.append((middle, middle @ second))
+                if rank < last:
+                    dist.send(kept[-1][1], rank + 1)
+            for x, flow, (middle, out) in zip(parts, flows, kept, strict=True):
+                if rank < last:
+                    dist.recv(flow, rank + 1)
+                back = flow if rank < last else out
+                middle.T @ back
+                inner = torch.ops.aten.threshold_backward(back @ second.T, middle, 0)
+                x.T @ inner
+                if rank:
+                    dist.send(inner @ first.T, rank - 1)
+
+        return step
+
+    def dp_tp(self, case: JobCase, rows: int) -> Body:
+        """Return a step with two groups a rank: activations are reduced in pairs, gradients in the other pairs."""
+        blocks = [(self.random(WIDTH, WIDTH), self.random(WIDTH, WIDTH)) for _ in range(LAYERS)]
+        x = self.random(rows, WIDTH)
+
+        def step() -> None:
+            hidden, between = x, []
+            for up, down in blocks:
+                between.append(self.torch.nn.functional.gelu(hidden @ up))
+                hidden = between[-1] @ down
+                self.dist.all_reduce(hidden, group=self.groups["tp"])
+            for middle in reversed(between):
+                self.dist.all_reduce(middle.T @ hidden, group=self.groups["dp"])
+
+        return step
+
+    def measured(self, case: JobCase) -> None:
+        """Measure steps that nobody records."""
+        step = self.step_of(case)
+        self.keep_times(case, [self.timed_us(step, number) for number in range(MEASURED)])
+
+    def kineto(self, case: JobCase) -> None:
+        """Record steps by PyTorch's profiler."""
+        from torch.profiler import ProfilerActivity, profile, schedule
+
+        step = self.step_of(case)
+        target = self.folder / "kineto" / case.name / f"rank{self.rank}.json.gz"
+        times = list[float]()
+        with profile(
+            activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
+            record_shapes=True,
+            schedule=schedule(wait=0, warmup=2, active=STEPS, repeat=1),
+            on_trace_ready=lambda found: found.export_chrome_trace(str(target)),
+        ) as profiler:
+            for number in range(-2, STEPS):
+                if not number:
+                    self.together()
+                times.append(self.timed_us(step, number))
+                profiler.step()
+        self.keep_times(case, times[2:])
+
+    def ours(self, case: JobCase) -> None:
+        """Record steps by `ss.record`."""
+        import streamscope as ss
+
+        step = self.step_of(case)
+        times = list[float]()
+        with ss.record(case.name, path=self.folder / "ours" / case.name / "{rank}.parquet"):
+            self.together()
+            for number in range(STEPS):
+                with self.torch.cuda.nvtx.range(f"step {number}"):
+                    times.append(self.timed_us(step, number))
+        self.keep_times(case, times)
+
+    def together(self) -> None:
+        """Wait for all ranks on the host: recorders begin at different moments, and the first step is not to be late by that."""
+        self.dist.barrier(group=self.hosts)
+
+    def timed_us(self, step: Callable[[int], None], number: int) -> float:
+        begin = time.perf_counter_ns()
+        step(number)
+        return (time.perf_counter_ns() - begin) / 1e3
+
+    def keep_times(self, case: JobCase, times_us: list[float]) -> None:
+        """Add this rank's step times to its file; `Launcher` joins them."""
+        with (self.folder / f"times-{self.rank}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"job": case.name, "pass": os.environ["JOBS_PASS"], "us": [round(each, 1) for each in times_us]}) + "\n")
+
+    def work(self, which: str, first: int) -> None:
+        """Do the jobs of a pass from one on, and tell after each."""
+        for number, case in enumerate(cases_on(self.gpus)):
+            if number < first:
+                continue
+            for recorder in PASSES[1:]:
+                (self.folder / recorder / case.name).mkdir(parents=True, exist_ok=True)
+            getattr(self, which)(case)
+            self.dist.barrier()
+            self.torch.cuda.synchronize()
+            if not self.rank:
+                (self.folder / "reached").write_text(str(number + 1), encoding="utf-8")
+                print(which, case.name, flush=True)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Starts the passes under torchrun, each with a time limit."""
+
+    gpus: int
+    folder: Path
+    until: float
+
+    def ran(self, which: str) -> list[dict[str, Any]]:
+        """Run a pass to its end, or to that of the time; return the jobs that failed, and how."""
+        failed, first, total = list[dict[str, Any]](), 0, len(cases_on(self.gpus))
+        while first < total and time.monotonic() < self.until:
+            reached = self.folder / "reached"
+            reached.write_text(str(first), encoding="utf-8")
+            log = self.folder / f"{which}.log"
+            with log.open("w", encoding="utf-8") as out:
+                code = self._watched(self._started(which, first, out), reached)
+            first = int(reached.read_text(encoding="utf-8"))
+            if code == 0 or first >= total:
+                break
+            case = cases_on(self.gpus)[first]
+            failed.append({"pass": which, "job": case.name, "code": code, "error": _first_error(log.read_text(encoding="utf-8"))})
+            print("FAILED", which, case.name, code, failed[-1]["error"], flush=True)
+            if len(failed) == MOST_FAILURES:
+                break  # Of all jobs alike: a recorder that is not there, say.
+            first += 1
+        return failed
+
+    def _started(self, which: str, first: int, out: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.gpus}", __file__]
+        environment = os.environ | {"JOBS_PASS": which, "OMP_NUM_THREADS": "4"}
+        return subprocess.Popen(
+            [*command, "--worker", which, str(first), str(self.folder)],
+            stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
+        )  # fmt: skip
+
+    def _watched(self, process: subprocess.Popen[bytes], reached: Path) -> int | str:
+        """Wait while jobs end; else end all processes. Return the exit status, or why it was ended."""
+        try:
+            while True:
+                try:
+                    return process.wait(timeout=0.2)
+                except subprocess.TimeoutExpired:
+                    if time.time() - reached.stat().st_mtime > PATIENCE_S:
+                        return "hung"
+                    if time.monotonic() > self.until:
+                        return "out of time"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)  # torchrun ends its workers.
+                try:
+                    process.wait(timeout=10)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def _first_error(log: str) -> str:
+    """Return the first traceback, which is of the rank that failed first: torchrun's own come behind."""
+    at = log.find("Traceback")
+    return log[at : at + 3000] if at >= 0 else log[-3000:]
+
+
+def step_times(folder: Path) -> dict[str, dict[str, float]]:
+    """Return the median step of each job in each pass, in µs; a step takes as long as on its slowest rank."""
+    ranks: dict[tuple[str, str], list[list[float]]] = {}
+    for path in sorted(folder.glob("times-*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            ranks.setdefault((row["job"], row["pass"]), []).append(row["us"])
+    found: dict[str, dict[str, float]] = {}
+    for (job, which), times in ranks.items():
+        found.setdefault(job, {})[which] = median(max(each) for each in zip(*times, strict=True))
+    return found
+
+
+def judged(folder: Path, case: JobCase) -> dict[str, Any]:
+    """Return what `ss.read_ranks` says of a recording, and whether that is right."""
+    import streamscope as ss
+
+    begin = time.perf_counter()
+    try:
+        job = ss.read_ranks(folder, progress=False)
+        found = job.to_dict()
+    except Exception as error:  # noqa: BLE001 — the other jobs are read, too.
+        return {"error": f"{type(error).__name__}: {error}"}
+    clocks = [(each["offset_us"], each["offset_error_us"]) for each in found["ranks"][1:]]
+    known = [(offset, error) for offset, error in clocks if offset is not None and error is not None]
+    late = found["late"][0] if found["late"] else None
+    if case.late:
+        causes, where = PLANTED[case.late]
+        right = late is not None and late["rank"] == 1 and late["cause"] in causes and bool(re.search(where, late["where"]))
+    else:
+        right = late is None
+    return {
+        "offsets_us": [offset for offset, _ in clocks],
+        "errors_us": [error for _, error in clocks],
+        "drifts_ppm": [each["drift_ppm"] for each in found["ranks"][1:]],
+        "inside": len(known) == len(clocks) and all(abs(offset) <= error for offset, error in known),
+        "within_10_us": len(known) == len(clocks) and all(abs(offset) <= 10 for offset, _ in known),
+        "collectives": found["collectives"],
+        "planted": case.late or None,
+        "late": found["late"],
+        "right": right,
+        "step_us": found["step_us"],
+        "steps_by": job.steps.by,
+        "ranks": [{name: each[name] for name in ("busy_us", "waiting_us", "transfer_us", "exposed_us")} for each in found["ranks"]],
+        "warnings": found["warnings"],
+        "read_s": round(time.perf_counter() - begin, 2),
+        "bytes": sum(path.stat().st_size for path in folder.iterdir()),
+    }
+
+
+def read(folder: Path) -> None:
+    """Read all recordings of a folder, print a line for each, and keep the result."""
+    path = folder / "result.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    times = step_times(folder) or {job: row["step_us"] for job, row in content.get("jobs", {}).items()}
+    content["jobs"] = {}
+    for case in cases_on(content["gpus"]):
+        row: dict[str, Any] = {"whole": case.whole or None, "step_us": times.get(case.name, {})}
+        for recorder in PASSES[1:]:
+            if not any((folder / recorder / case.name).glob("*")):
+                continue
+            found = row[recorder] = judged(folder / recorder / case.name, case)
+            print(f"{case.name:18}{recorder:8}{_line(found)}", flush=True)
+        content["jobs"][case.name] = row
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    judgements = [row[recorder] for row in content["jobs"].values() for recorder in PASSES[1:] if recorder in row]
+    counts = {name: sum(bool(each.get(name)) for each in judgements) for name in ("inside", "within_10_us", "right")}
+    print({**counts, "of": len(judgements), "failed": len(content["failed"])})
+
+
+def _line(found: dict[str, Any]) -> str:
+    if "error" in found:
+        return str(found["error"])
+    clocks = " ".join(
+        f"{'?' if offset is None else format(offset, '+.1f')}±{'?' if error is None else format(error, '.1f')}"
+        for offset, error in zip(found["offsets_us"], found["errors_us"], strict=True)
+    )
+    counts = found["collectives"]
+    late = "; ".join(f"{each['rank']} {each['cause']} {each['where'][:40]} {each['times']}/{each['of']}" for each in found["late"])
+    step = found["step_us"]["median"]
+    marks = " ".join(("" if found[name] else "NOT ") + name for name in ("inside", "within_10_us", "right"))
+    return (
+        f"{marks} | clocks {clocks} | {counts['matched']}+{counts['unmatched']} {counts['by']} | step {step and round(step)} | "
+        f"planted {found['planted']}, named {late or None} | {found['bytes'] / 1e6:.2f} MB {found['read_s']} s"
+        + "".join(f"\n    {warning[:160]}" for warning in found["warnings"][:4])
+    )
+
+
+def packed(folder: Path) -> None:
+    """Put the recordings of each recorder into one file: few files come back from a machine."""
+    for recorder in PASSES[1:]:
+        with tarfile.open(folder / f"{recorder}.tar", "w") as archive:
+            archive.add(folder / recorder, recorder)
+
+
+def main() -> None:
+    """Record all jobs, then read them."""
+    gpus, folder = int(sys.argv[1]), Path(sys.argv[2]).absolute()
+    import torch
+
+    from streamscope.trace.info import library_versions
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("times-*.jsonl"):  # They are appended to.
+        path.unlink()
+    launcher = Launcher(gpus, folder, time.monotonic() + LIMIT_S)
+    failed = [failure for which in PASSES for failure in launcher.ran(which)]
+    nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    content = {
+        "what": f"{STEPS} steps of each job, recorded; the median of {MEASURED} measured ones, each as long as on its slowest rank, in µs",
+        "device": torch.cuda.get_device_name(),
+        "gpus": gpus,
+        "versions": library_versions() | {"torch": torch.__version__, "cuda": torch.version.cuda or "", "nccl": nccl},
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "failed": failed,
+    }
+    (folder / "result.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    packed(folder)
+    read(folder)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--worker":
+        worker = Worker(Path(sys.argv[4]))
+        worker.work(sys.argv[2], int(sys.argv[3]))
+        sys.stdout.flush()
+        os._exit(0)  # Communicators are not taken down: that can hang, too.
+    elif sys.argv[1] == "--read":
+        read(Path(sys.argv[2]).absolute())
+    else:
+        main()
