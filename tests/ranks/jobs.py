@@ -111,6 +111,6 @@ def rows_of(rank: Rank) -> list[tuple[str, str, str, int, int]]:
 
 def with_rows(rank: Rank, rows) -> Rank:
     """Return a rank with other spans, and the same all-reduces."""
-    table = SpanTable.of(*sorted(rows, key=lambda row: row[3]), gpus={row[2]: 0 for row in rows if row[2] != "host"})
+    table = SpanTable.of(*sorted(rows, key=lambda row: row[3]), gpus={row[2]: 0 for row in rows if not row[2].startswith("host")})
     reduces = np.flatnonzero(table.name == table.names.index(REDUCE))
     return replace(rank, trace=replace(rank.trace, spans=table, collectives=replace(rank.trace.collectives, span=reduces)))

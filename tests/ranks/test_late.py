@@ -80,3 +80,18 @@ def test_the_cost_is_what_the_others_wait():
     job = Job.of(planted(3, slow=lambda step, at: (2, 300) if at == 1 else None).ranks)
     assert job.late[0].cost_us == pytest.approx(12 * 300, rel=0.05)
     assert job.late[0].share_of_step == pytest.approx(300 / 1330, abs=0.03)
+
+
+def test_the_range_that_launched_the_kernel_is_named():
+    job = planted(3, slow=lambda step, at: (2, 310) if at == 1 else None)
+    rank = job.ranks[2]
+    launched, calls = [], []
+    for number, (kind, name, lane, begin, end) in enumerate(rows_of(rank)):
+        launched.append((kind, name, lane, begin, end, number))
+        calls.append(("LAUNCH", "cudaLaunchKernel", "host", begin - 400, begin - 300, number))
+        if name == "k1":
+            calls.append(("RANGE", "augment", "host ranges", begin - 450, begin - 250))
+            calls.append(("RANGE", "step 3", "host ranges", begin - 460, begin + 30_000))
+    (late,) = Job.of([*job.ranks[:2], with_rows(rank, launched + calls)]).late
+    assert (late.cause, late.where, late.under) == ("kernel", "k1", "augment")
+    assert "the kernel k1 under augment" in late.words

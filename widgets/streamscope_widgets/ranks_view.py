@@ -6,9 +6,9 @@ import numpy as np
 
 from streamscope.arrays import FloatArray
 from streamscope.errors import TraceError
-from streamscope.ranks.job import RANK_HEADS, Job
+from streamscope.ranks.job import PATH_HEADS, RANK_HEADS, Job
 from streamscope.results.views import View
-from streamscope.words import counted, format_us, percent, shortened, shortened_inside
+from streamscope.words import counted, format_us, shortened
 from streamscope_widgets.show.html import Column, Html, Row, above, block, folded, image, lead, small, table, warned
 from streamscope_widgets.show.svg import document, shape, small_text
 
@@ -38,22 +38,9 @@ def ranks_html(job: Job) -> Html:
     if len(rows) > MOST_ROWS:
         parts.append(folded(counted(len(rows) - MOST_ROWS, "more rank"), table(columns, rows[MOST_ROWS:])))
     parts += [small(shortened(each.words, 1000)) for each in job.late[1:]]
-    path = [row for row in job.path_of_step() if row["share"] >= 0.01][:MOST_ROWS]
-    if path:
-        heads = [Column("critical path: rank"), Column("bound", kind="text"), Column("where", kind="code"), Column("µs"), Column("share")]
-        cells = [
-            Row(
-                (
-                    "" if row["rank"] is None else str(row["rank"]),
-                    row["kind"],
-                    shortened_inside(row["where"], _LONGEST),
-                    format_us(row["us"]),
-                    percent(row["share"]),
-                )
-            )
-            for row in path
-        ]
-        parts.append(folded("Critical path through all ranks", table(heads, cells)))
+    if path := job.path_cells(MOST_ROWS):
+        heads = [Column(head, kind="number" if head in ("rank", "µs", "share") else "code") for head in PATH_HEADS]
+        parts.append(folded("Critical path through all ranks", table(heads, [Row(cells) for cells in path])))
     return block(*parts, warned(job.warnings, 5, 300))
 
 

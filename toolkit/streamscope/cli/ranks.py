@@ -11,14 +11,14 @@ from streamscope.cli.parameters import AsJson, WrongUsageError
 from streamscope.cli.tables import print_table, print_warnings, show, table
 from streamscope.cli.terminal import print_sentences
 from streamscope.cli.trace_files import Damaged, reading_progress
-from streamscope.words import capitalised, counted, format_us, percent, shortened_inside
+from streamscope.words import capitalised, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from streamscope.ranks.job import Job
 
-_MOST_ROWS, _LONGEST_NAME = 32, 60
+_MOST_ROWS = 32
 
 
 def ranks(
@@ -63,7 +63,7 @@ def _shared(text: str) -> tuple[str, list[int]]:
 
 def _print(console: Console, job: Job) -> None:
     """Print the verdict, the ranks, those that are late, the critical path, and the warnings."""
-    from streamscope.ranks.job import RANK_HEADS
+    from streamscope.ranks.job import PATH_HEADS, RANK_HEADS
 
     print_sentences(console, job.title, "bold", whole=True)
     print_sentences(console, job.verdict, whole=True)
@@ -74,20 +74,7 @@ def _print(console: Console, job: Job) -> None:
         console.print(f"and {counted(len(rows) - _MOST_ROWS, 'more rank')}: --json has them all")
     for late in job.late[1:]:
         print_sentences(console, late.words, whole=True)
-    path = job.path_of_step()[:_MOST_ROWS]
-    if path:
+    if path := job.path_cells(_MOST_ROWS):
         console.print()
-        what = "of a step" if len(job.steps) else "of the recording"
-        cells = (
-            (
-                "" if row["rank"] is None else str(row["rank"]),
-                row["kind"],
-                shortened_inside(row["where"], _LONGEST_NAME),
-                format_us(row["us"]),
-                percent(row["share"]),
-            )
-            for row in path
-            if row["share"] >= 0.01
-        )
-        print_table(console, table(("rank", "bound", "where", "µs", "share"), cells, title=f"Critical path {what}"))
+        print_table(console, table(PATH_HEADS, path, title=f"Critical path of {'a step' if len(job.steps) else 'the recording'}"))
     print_warnings(console, [capitalised(warning) for warning in job.warnings])

@@ -12,6 +12,7 @@ from streamscope.analysis.critical_path import BOUND_WORDS, Bound, Predecessors,
 from streamscope.arrays import IntArray
 from streamscope.ranks.clocks import Clocks
 from streamscope.ranks.matching import Matched
+from streamscope.ranks.places import places_of
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.waiting import Waits
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
@@ -53,17 +54,20 @@ class JobPath:
         return JobPath(start_ns[kept], stop_ns[kept], self.bound[kept], self.rank[kept], self.span[kept])
 
     def rows(self, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
-        """Return the path by rank, kind and name, the longest first, as JSON values; all together are its length."""
-        spent: dict[tuple[int, str, str], int] = {}
+        """Return the path by rank, kind, name and module or range, the longest first, as JSON values; all together are its length."""
+        spent: dict[tuple[int, str, str, str], int] = {}
+        places = {rank: places_of(ranks[rank].trace) for rank in np.unique(self.rank).tolist()}
         columns = (self.rank.tolist(), self.bound.tolist(), self.span.tolist(), (self.end_ns - self.start_ns).tolist())
         for rank, bound, span, time_ns in zip(*columns, strict=True):
             spans = ranks[rank].trace.spans
-            key = ranks[rank].number, BOUND_WORDS[Bound(bound)], spans.names[spans.name[span]]
+            code, texts = places[rank]
+            under = texts[code[span]] if code[span] >= 0 else ""
+            key = ranks[rank].number, BOUND_WORDS[Bound(bound)], spans.names[spans.name[span]], under
             spent[key] = spent.get(key, 0) + time_ns
         whole_ns = max(1, self.length_ns)
         return [
-            {"rank": rank, "kind": kind, "where": where, "us": time_ns / 1e3, "share": time_ns / whole_ns}
-            for (rank, kind, where), time_ns in sorted(spent.items(), key=lambda item: (-item[1], item[0]))
+            {"rank": rank, "kind": kind, "where": where, "under": under, "us": time_ns / 1e3, "share": time_ns / whole_ns}
+            for (rank, kind, where, under), time_ns in sorted(spent.items(), key=lambda item: (-item[1], item[0]))
         ]
 
 

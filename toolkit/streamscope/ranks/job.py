@@ -32,7 +32,7 @@ from streamscope.results.widgets import Timeline
 from streamscope.trace.file_checks import file_errors, is_count, named_values, plain, read_content, with_digest
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
-from streamscope.words import aligned, counted, format_us, listed, time_text
+from streamscope.words import aligned, counted, format_us, listed, percent, shortened_inside, time_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +41,9 @@ FILE_NAME = "ranks.json"
 _CUT_SHORT = 0.1
 """A recording that ends before the others by this part of their length is called cut short."""
 _MOST_ROWS = 16
+_SMALL = 0.01
+_LONGEST_NAME = 60
+PATH_HEADS = ("rank", "bound", "where", "under", "µs", "share")
 RANK_HEADS = ("rank", "GPU", "offset, µs", "± µs", "busy, µs", "waiting, µs", "transfer, µs", "exposed, µs")
 
 
@@ -200,7 +203,10 @@ class Job(Result):
         return int(order[(len(order) - 1) // 2]) if len(order) else None
 
     def path_of_step(self, step: int | None = None) -> list[dict[str, Any]]:
-        """Return the critical path through all ranks within one step: by rank, kind and name, the longest first; it adds up to the step.
+        """Return the critical path through all ranks within one step, the longest part first; it adds up to the step.
+
+        A part has its ``rank``, its ``kind`` (kernels, host, launches, gaps), ``where`` (a name), ``under`` (a module or range), ``us`` and
+        ``share``.
 
         Parameters
         ----------
@@ -216,7 +222,7 @@ class Job(Result):
         rest_us = (round(end_ns) - round(begin_ns)) / 1e3 - sum(row["us"] for row in rows)
         whole_us = max(1e-3, (round(end_ns) - round(begin_ns)) / 1e3)
         rows = [row | {"share": row["us"] / whole_us} for row in rows]
-        unexplained = {"rank": None, "kind": "unexplained", "where": "", "us": rest_us, "share": rest_us / whole_us}
+        unexplained = {"rank": None, "kind": "unexplained", "where": "", "under": "", "us": rest_us, "share": rest_us / whole_us}
         return [*rows, unexplained] if rest_us > 5e-4 else rows
 
     def to_dict(self) -> dict[str, Any]:
@@ -373,6 +379,17 @@ class Job(Result):
             times = (format_us(values[name]) for name in ("busy_us", "waiting_us", "transfer_us", "exposed_us"))
             rows.append((str(rank.number), rank.gpu, *clock, *times))
         return rows
+
+    def path_cells(self, most: int) -> list[tuple[str, ...]]:
+        """Return the parts of the typical step's critical path that are 1 % of it at least, as texts under `PATH_HEADS`."""
+        rows = [row for row in self.path_of_step() if row["share"] >= _SMALL][:most]
+        return [
+            (
+                "" if row["rank"] is None else str(row["rank"]), row["kind"], shortened_inside(row["where"], _LONGEST_NAME),
+                shortened_inside(row["under"], _LONGEST_NAME), format_us(row["us"]), percent(row["share"]),
+            )
+            for row in rows
+        ]  # fmt: skip
 
     def save(self, path: str | Path) -> Path:
         """Write the job to one file or, where the path has no suffix, into a folder; return the path.

@@ -13,6 +13,7 @@ from streamscope.analysis.work import Work, work_of
 from streamscope.arrays import BoolArray, FloatArray, IntArray
 from streamscope.ranks.clocks import Clocks
 from streamscope.ranks.matching import Matched
+from streamscope.ranks.places import places_of
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.steps import JobSteps
 from streamscope.ranks.waiting import Coverage, Waits
@@ -66,6 +67,8 @@ class Late:
         ``"persistent"``, ``"moving"`` where other ranks are late as often, or ``"once"``.
     cost_us : float
         What the others waited for it in all, in their median, and computed nothing.
+    under : str
+        Module or range that launched the kernel of the cause; empty where that is not known.
     """
 
     rank: int
@@ -77,6 +80,7 @@ class Late:
     where: str
     pattern: str
     cost_us: float
+    under: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -96,7 +100,7 @@ class Late:
         of = counted(self.of, "collective")
         often = f"in {self.times:,} of {of}" if self.times > 1 else f"once, in one of {of}"
         share = "" if self.share_of_step is None else f", which costs {percent(self.share_of_step)} of the steps"
-        reason = _REASONS[self.cause].format(where=self.where)
+        reason = _REASONS[self.cause].format(where=f"{self.where} under {self.under}" if self.under else self.where)
         return f"Rank {self.rank} is late {often}, by {time_text(self.median_us * 1000)}{share}. {reason}"
 
 
@@ -141,14 +145,14 @@ def late_ranks(
         own = events[rank == at]
         if of_rank[at] < _PART * cost_ns.sum() or not len(own):
             continue
-        cause, where = _cause(ranks, matched, waits, at, own)
+        cause, where, under = _cause(ranks, matched, waits, at, own)
         if cause == "waiting":
             continue  # Another rank is late before, and is named.
         pattern = "once" if len(own) == 1 else "persistent" if len(own) >= _OFTEN * len(events) else "moving"
         known = int((waits.known & (matched.parts.rank == at)).sum())
         share = float(of_rank[at] / steps.length_ns.sum()) if len(steps) else None
         median_us = float(np.median(waits.late_ns[own])) / 1e3
-        found.append(Late(ranks[at].number, len(own), known, median_us, share, cause, where, pattern, float(of_rank[at]) / 1e3))
+        found.append(Late(ranks[at].number, len(own), known, median_us, share, cause, where, pattern, float(of_rank[at]) / 1e3, under))
     return tuple(found)
 
 
@@ -192,7 +196,7 @@ def _costs_ns(matched: Matched, waits: Waits) -> FloatArray:
     return found
 
 
-def _cause(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int, events: IntArray) -> tuple[str, str]:
+def _cause(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int, events: IntArray) -> tuple[str, str, str]:
     """Compare what a late rank did before the collectives that it made late with what the other ranks did before them."""
     parts, events = matched.parts, _of_one_communicator(ranks[late], matched, waits, late, events)
     operations = matched.operation[events]
@@ -201,7 +205,7 @@ def _cause(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int, eve
     own = _Stretches.of(ranks[late], matched, waits, late, operations)
     theirs = [_Stretches.of(ranks[at], matched, waits, at, operations) for at in others]
     if own is None or not (theirs := [each for each in theirs if each is not None]):
-        return "unknown", ""
+        return "unknown", "", ""
     work = own.excess("work", theirs)
     idle_ns, waiting_ns, transfer_ns = (
         float(getattr(own, name) - np.median([getattr(each, name) for each in theirs])) for name in ("idle_ns", "waiting_ns", "transfer_ns")
@@ -213,22 +217,30 @@ def _cause(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int, eve
     late_ns = waits.late_ns[events]
     wanted_ns = max(_EXPLAINS * late_ns.max(), _CARRIED * late_ns.sum())
     if amounts[most] < max(wanted_ns, _EXPLAINS * sum(max(0.0, amount) for amount in amounts.values())):
-        return "unknown", ""
+        return "unknown", "", ""
     if most == "waiting":
-        return "waiting", ""
+        return "waiting", "", ""
     if most == "link":
-        return "link", own.slowest(theirs)
+        return "link", own.slowest(theirs), ""
     if most == "idle":
         calls = own.excess("calls", theirs)
         name = max(calls, key=lambda one: calls[one], default="")
-        return ("host call", name) if name and calls[name] >= _EXPLAINS * idle_ns else ("host late", own.behind_gap)
+        return ("host call", name, "") if name and calls[name] >= _EXPLAINS * idle_ns else ("host late", own.behind_gap, "")
     name = max(work, key=lambda one: work[one])
     counts = np.median([each.counts.get(name, 0.0) for each in theirs])
     if own.counts.get(name, 0.0) > _MORE_OFTEN * counts:
-        return "more work", name
+        return "more work", name, _under(ranks[late], name)
     if work[name] < _MOST_OF_IT * work_ns and _slower_everywhere(own, theirs):
-        return "slow GPU", ""
-    return ("copy" if name in own.copies else "kernel"), name
+        return "slow GPU", "", ""
+    return ("copy" if name in own.copies else "kernel"), name, _under(ranks[late], name)
+
+
+def _under(rank: Rank, name: str) -> str:
+    """Return the module or range that launches most of the time of a name."""
+    spans = rank.trace.spans
+    code, texts = places_of(rank.trace)
+    rows = np.flatnonzero((spans.name == spans.names.index(name)) & (code >= 0)) if name in spans.names else code[:0]
+    return texts[int(np.bincount(code[rows], weights=spans.duration_ns[rows]).argmax())] if len(rows) else ""
 
 
 def _of_one_communicator(rank: Rank, matched: Matched, waits: Waits, late: int, events: IntArray) -> IntArray:

@@ -48,11 +48,10 @@ def merged_trace(job: Job, ranks: Sequence[int] | None = None) -> Trace:
     lane_of, texts, gpus = _lanes_of(lanes)
     columns["lane"] = lane_of[columns["lane"]]
     spans = SpanTable(**columns, names=tuple(names), lanes=texts, gpus=gpus)
-    return Trace(
-        spans, _info(job, chosen, set(wanted) - set(chosen)),
-        Origins(row_waits=new_row[np.concatenate(waits)].reshape(-1, 2), complete=all(job.ranks[at].trace.origins.complete for at in chosen)),
-        collectives=_collectives(job, chosen, [new_row[rows] for rows in rows_of]),
-    )  # fmt: skip
+    complete = all(job.ranks[at].trace.origins.complete for at in chosen)
+    origins = Origins(row_waits=new_row[np.concatenate(waits)].reshape(-1, 2), complete=complete)
+    collectives = _collectives(job, chosen, [new_row[rows] for rows in rows_of])
+    return Trace(spans, _info(job, chosen, set(wanted) - set(chosen)), origins, collectives=collectives)
 
 
 _Lane = tuple[str, int, bool]

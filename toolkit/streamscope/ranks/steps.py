@@ -55,6 +55,12 @@ class JobSteps:
         return np.where(inside, found, -1)
 
 
+def is_step(name: str) -> bool:
+    """Tell whether a range of this name is one of the numbered steps of a job."""
+    match = _NUMBERED.fullmatch(name)
+    return bool(match and (match[1].strip() == _PROFILER or _LIKE_STEPS.search(match[1])))
+
+
 def steps_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Waits, base_ns: int) -> JobSteps:
     """Find the steps of a job.
 
