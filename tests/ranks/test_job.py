@@ -122,6 +122,17 @@ def test_a_job_comes_back_from_its_folder(tmp_path):
         job.save(folder)
 
 
+@pytest.mark.parametrize("workload", ["tensor-parallel", "expert-parallel"])
+def test_gpus_of_one_recording_share_a_clock(repository, tmp_path, workload):
+    """Recorded on two H100: the true offset is 0. An all-to-all alone would bound nothing."""
+    (path,) = (repository / "notebooks/recorded" / workload).glob("graph-dual-*.parquet")
+    job = ss.read_ranks(path, progress=False)
+    assert job.clocks.low_ns[1] <= 0 <= job.clocks.high_ns[1]
+    assert abs(job.clocks.offset_ns[1]) < 10_000
+    assert job.waits.known.all()
+    assert ss.read_ranks(job.save(tmp_path / "job"), progress=False).to_dict() == job.to_dict()
+
+
 def test_every_form_shows_the_verdict(tmp_path):
     job = Job.of(planted(3, 6, slow=lambda step, at: (2, 310) if at == 1 else None).ranks)
     for suffix in (".html", ".md"):

@@ -123,14 +123,12 @@ def _bounds(matched: Matched) -> _Bounds:
 
 
 def _ties(ranks: Sequence[Rank]) -> list[tuple[int, int]]:
-    """Return pairs of ranks that share the clock of a host: each with the first rank on it."""
+    """Return pairs of ranks that share a clock: each with the first rank on it."""
     first: dict[str, int] = {}
     found = []
     for at, rank in enumerate(ranks):
-        if rank.host and rank.trace.info.zero_ns is not None:
-            one = first.setdefault(rank.host, at)
-            if one != at:
-                found.append((one, at))
+        if rank.clock is not None and (one := first.setdefault(rank.clock, at)) != at:
+            found.append((one, at))
     return found
 
 

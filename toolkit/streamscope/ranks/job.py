@@ -190,7 +190,7 @@ class Job(Result):
         early = [
             (self.ranks[working[place]].number, usual_ns - end_ns[number])
             for number, place in enumerate(joined)
-            if usual_ns - end_ns[number] > _CUT_SHORT * length_ns
+            if usual_ns - end_ns[number] > _CUT_SHORT * length_ns and self.ranks[working[place]].recording is None
         ]
         return [
             f"rank {rank} ends {time_text(early_ns)} before the others: is its file cut short?" for rank, early_ns in early[:_MOST_ROWS]
@@ -411,12 +411,12 @@ class Job(Result):
         if target.suffix and not target.is_dir():
             return super().save(target)
         with filled_whole(target, last=FILE_NAME, older=_older_files) as unfinished:
-            files = {}
+            files: dict[str, dict[str, Any]] = {}
             for rank in self.ranks:
                 name = f"rank{rank.number}.parquet"
                 info = replace(rank.trace.info, rank=rank.number, host=rank.host or "")
                 replace(rank.trace, info=info).to_parquet(unfinished / name)
-                files[name] = rank.number
+                files[name] = {"rank": rank.number, "recording": rank.recording}
             content = with_digest(self.to_dict() | {"files": files})
             (unfinished / FILE_NAME).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         return target
@@ -453,12 +453,21 @@ def _older_files(folder: Path) -> set[str]:
     if not path.exists():
         return set()
     try:
-        return {each.name for each in saved_files(path).values()}
+        return {each.path.name for each in saved_files(path)}
     except TraceError as error:
         raise OutputError(f"{path} exists and is no job of ours: it stays", hint="choose another folder, or move the file away") from error
 
 
-def saved_files(path: Path) -> dict[int, Path]:
+@dataclass(frozen=True)
+class SavedFile:
+    """The file of a rank in the folder of a job."""
+
+    path: Path
+    rank: int
+    recording: str | None
+
+
+def saved_files(path: Path) -> list[SavedFile]:
     """Return the files of the ranks that a ``ranks.json`` names.
 
     Raises
@@ -466,12 +475,16 @@ def saved_files(path: Path) -> dict[int, Path]:
     TraceError
         It is damaged, or of another program.
     """
-    with file_errors(path, hint="read the folder of Job.save", what="ranks.json"):
-        files = named_values(read_content(path)["files"])
-        wrong = next((name for name, rank in files.items() if not is_count(rank) or Path(name).name != name), None)
-        if wrong is not None or not files:
-            raise ValueError(f"{shown(wrong)} is not the file of a rank")
-        return {rank: path.parent / name for name, rank in files.items()}
+    with file_errors(path, hint="read the folder of Job.save", what=FILE_NAME):
+        found = []
+        for name, values in named_values(read_content(path)["files"]).items():
+            rank, recording = (named_values(values)[key] for key in ("rank", "recording"))
+            if Path(name).name != name or not is_count(rank) or not (recording is None or isinstance(recording, str)):
+                raise ValueError(f"{shown(name)} is not the file of a rank")
+            found.append(SavedFile(path.parent / name, rank, recording))
+        if not found:
+            raise ValueError("it names no files")
+        return found
 
 
 def _few(numbers: Sequence[int]) -> str:

@@ -31,12 +31,22 @@ class Rank:
         Work, calls, and ranges of 20 µs and more; without counters.
     host : str, optional
         Its host, where the file or ``hosts=`` names it.
+    recording : str, optional
+        The recording that it shares with other ranks, and so its clock, where one process or one host recorded several GPUs.
     """
 
     number: int
     path: str
     trace: Trace
     host: str | None = None
+    recording: str | None = None
+
+    @property
+    def clock(self) -> str | None:
+        """Name of the clock that its times are on, where that is known."""
+        if self.recording is not None:
+            return f"recording {self.recording}"
+        return f"host {self.host}" if self.host and self.trace.info.zero_ns is not None else None
 
     @property
     def zero_ns(self) -> int:

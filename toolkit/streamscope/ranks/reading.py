@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from streamscope.errors import TraceError
 from streamscope.formats.read import is_trace, read
 from streamscope.progress import Progress, showing, silent
 from streamscope.ranks.file_names import ranks_of_names
-from streamscope.ranks.job import FILE_NAME, Job, saved_files
+from streamscope.ranks.job import FILE_NAME, Job, SavedFile, saved_files
 from streamscope.ranks.rank import Rank, needed, without_work
 from streamscope.trace.activities import NoWorkError
 from streamscope.trace.foreign import MIXED
@@ -47,6 +47,7 @@ class _Found:
     trace: Trace
     rank: int | None
     note: str = ""
+    recording: str | None = None
 
 
 def read_ranks(
@@ -102,7 +103,10 @@ def read_ranks(
         step("matching collectives", len(given.files), len(given.files))
         numbered = _numbered(found)
         _check_one_run(numbered)
-        ranks = [Rank(number, one.path.name, one.trace, _host(one.trace, number, hosts)) for number, one in sorted(numbered.items())]
+        ranks = [
+            Rank(number, one.path.name, one.trace, _host(one.trace, number, hosts), given.recordings.get(one.path, one.recording))
+            for number, one in sorted(numbered.items())
+        ]
         return Job.of(ranks, [*given.warnings, *_warnings(numbered)])
 
 
@@ -117,6 +121,8 @@ class _Given:
     files: Sequence[Path]
     ranks: Mapping[Path, int]
     warnings: Sequence[str] = ()
+    recordings: Mapping[Path, str] = field(default_factory=dict)
+    """Of files of a saved job that were cut out of one recording: its name."""
 
     def rank_of(self, path: Path) -> int | None:
         return self.ranks.get(path)
@@ -140,7 +146,7 @@ class _Given:
             path = given_path(paths, error=TraceError)
             saved = path if path.name == FILE_NAME else path / FILE_NAME
             if saved.is_file():
-                return cls.of(saved_files(saved))
+                return cls._of_saved(saved_files(saved))
             if path.is_dir():
                 return cls._of_folder(path)
             if path.exists() or not glob.has_magic(str(path)):
@@ -150,6 +156,11 @@ class _Given:
         if not isinstance(paths, Iterable):
             raise TraceError(f"paths={shown(paths)} is neither a path nor several", hint="give a folder, a pattern or a list of files")
         return cls(_some([given_path(path, error=TraceError) for path in paths], "an empty list of files"), {})
+
+    @classmethod
+    def _of_saved(cls, saved: Sequence[SavedFile]) -> _Given:
+        recordings = {each.path: each.recording for each in saved if each.recording is not None}
+        return cls([each.path for each in saved], {each.path: each.rank for each in saved}, recordings=recordings)
 
     @classmethod
     def _of_folder(cls, folder: Path) -> _Given:
@@ -206,7 +217,9 @@ def _read(path: Path, rank: int | None, damaged: Literal["refuse", "skip"]) -> l
     if rank is not None:
         gpu = busiest_gpu(trace)
         return [_Found(path, trace.of_gpu(gpu), rank, f"only GPU {gpu}, the busiest of {len(trace.gpus)}")]
-    return [_Found(path, trace.of_gpu(gpu), None) for gpu in trace.gpus]
+    # Into a file of Kineto, ranks of several hosts may have been merged. All other recorders have one clock.
+    recording = None if trace.info.recorder == "kineto" else path.name
+    return [_Found(path, trace.of_gpu(gpu), None, recording=recording) for gpu in trace.gpus]
 
 
 def _numbered(found: Sequence[_Found]) -> dict[int, _Found]:
