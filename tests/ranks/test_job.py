@@ -182,3 +182,11 @@ def test_launches_and_ranges_stay_with_their_ranks():
         assert [mine.names[code] for code in mine.name.tolist()] == [
             rank.trace.spans.names[code] for code in rank.trace.spans.name.tolist()
         ]
+
+
+def test_the_heat_map_of_many_ranks_and_steps_stays_small(monkeypatch):
+    waiting_us = np.random.default_rng(0).random((1000, 500))
+    monkeypatch.setattr(Job, "waiting_by_step", lambda self: waiting_us)
+    drawn = ss.results.views.pictures(replace(by_hand(), ranks=by_hand().ranks * 500))["waiting"]()
+    assert len(drawn) < 140_000
+    assert "step 499" in drawn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamscope.arrays import FloatArray
+from streamscope.arrays import BoolArray, FloatArray
 from streamscope.errors import TraceError
 from streamscope.ranks.job import PATH_HEADS, RANK_HEADS, Job
 from streamscope.results.views import View
@@ -13,9 +13,13 @@ from streamscope_widgets.show.html import Column, Html, Row, above, block, folde
 from streamscope_widgets.show.svg import document, shape, small_text
 
 MOST_ROWS, MORE_ROWS = 16, 240
-_MOST_DRAWN = 96
+_MOST_DRAWN = 64
 """Ranks and steps that the heat map has a row or column for; of more, neighbours share one, and the longest waiting counts."""
 _LONGEST = 80
+_LEVELS = 8
+_COLOUR = "#b2182b"
+_LABEL = 10.0
+"""Height of a row that has room for its name, in pixels."""
 _LEFT, _TOP, _WIDTH = 64, 22, 720
 _MEANINGS = {
     "offset, µs": "How far the clock of this rank is ahead of the first one's, in the middle of the recording.",
@@ -62,27 +66,28 @@ def waiting_svg(job: Job) -> str:
     parts = [small_text(_LEFT, 14, f"waiting in collectives, by rank and step: white 0, dark {format_us(most)} µs")]
     for at in range(count):
         first = round(at * len(job.ranks) / count)
-        if height >= 10 or at % max(1, round(12 / height)) == 0:
+        if height >= _LABEL or at % max(1, round(_LABEL / height)) == 0:
             parts.append(small_text(_LEFT - 6, _TOP + (at + 0.5) * height + 3.5, f"rank {job.ranks[first].number}", "end"))
-        for step in range(steps):
-            share = float(drawn[at, step]) / most
-            if share > 0.01:
-                parts.append(
-                    shape(
-                        "rect",
-                        x=_LEFT + step * width,
-                        y=_TOP + at * height,
-                        width=width,
-                        height=height,
-                        fill="#b2182b",
-                        fill_opacity=f"{share:.2f}",
-                    )
-                )
+    level = np.ceil(drawn / most * _LEVELS - 0.1).astype(int)
+    for one in range(1, _LEVELS + 1):
+        cells = _cells(level == one, width, height)
+        if cells:
+            parts.append(shape("path", d=cells, fill=_COLOUR, fill_opacity=f"{one / _LEVELS:.2f}"))
     bottom = _TOP + count * height
     parts += [shape("rect", x=_LEFT, y=_TOP, width=_WIDTH, height=count * height, fill="none", stroke="#808080")]
     parts.append(small_text(_LEFT, bottom + 14, "step 0"))
     parts.append(small_text(_LEFT + _WIDTH, bottom + 14, f"step {waiting_us.shape[1] - 1:,}", "end"))
     return document(_LEFT + _WIDTH + 12, bottom + 22, *parts, label="Waiting in collectives by rank and step")
+
+
+def _cells(chosen: BoolArray, width: float, height: float) -> str:
+    """Return the path of the cells of a grid that a mask chooses; neighbours in a row are one box."""
+    edges = np.diff(np.pad(chosen.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+    (row, begin), (_, end) = np.nonzero(edges == 1), np.nonzero(edges == -1)
+    return "".join(
+        f"M{_LEFT + low * width:.4g} {_TOP + at * height:.4g}h{(high - low) * width:.4g}v{height:.3g}h-{(high - low) * width:.4g}z"
+        for at, low, high in zip(row.tolist(), begin.tolist(), end.tolist(), strict=True)
+    )
 
 
 def _fewer(values: FloatArray, axis: int) -> FloatArray:
