@@ -70,6 +70,11 @@ def test_values_that_are_no_numbers_stand_side_by_side_and_gaps_are_left():
     assert [label for _, label in chart.panels[0].x.ticks] == ["float16", "int8", "float64"]
 
 
+def test_a_number_that_is_written_twice_has_two_points_at_one_place():
+    found = Sweep("s", (point({"scale": 1}, a=1), point({"scale": 1.0}, a=2), point({"scale": 2}, a=4)))
+    assert lines(makespans(found))["a"][0] == [1, 1, 2]
+
+
 def test_a_choice_at_which_all_points_failed_has_no_panel():
     found = Sweep("s", (point({"n": 1, "m": 2}, a=1), failed({"n": 1, "m": 3}), point({"n": 2, "m": 2}, a=1), failed({"n": 2, "m": 3})))
     assert [panel.title for panel in makespans(found).panels] == ["m=2"]

@@ -125,9 +125,8 @@ def _setting_axis(name: str, values: Sequence[object]) -> tuple[Axis, dict[str, 
     """Return an axis of a setting, and the place of each value on it, by its text; values that are no numbers stand side by side."""
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) == len(values):
-        several = sorted(set(numbers))
-        scale = log10 if several[0] > 0 and several[-1] >= LOG_FROM * several[0] else float
-        places = {setting_text(value): float(scale(value)) for value in several}
+        scale = log10 if min(numbers) > 0 and max(numbers) >= LOG_FROM * min(numbers) else float
+        places = {setting_text(value): float(scale(value)) for value in sorted(numbers)}  # 1 and 1.0 are two texts.
     else:
         places = {text: float(place) for place, text in enumerate(dict.fromkeys(map(setting_text, values)))}
     low, high = min(places.values()), max(places.values())
