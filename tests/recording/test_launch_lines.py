@@ -310,6 +310,23 @@ def test_entries_of_before_the_last_seconds_are_dropped(calls, monkeypatch):
 
 
 @monitored
+def test_modules_of_before_the_last_seconds_are_dropped_though_one_line_calls_them_all(calls, monkeypatch):
+    monkeypatch.setattr(launch_lines, "_FEW", 24)
+
+    @of_library
+    def often(module):
+        for _ in range(500):
+            module("inside")
+
+    lines = LaunchLines(1)
+    lines.start()
+    often(Linear())
+    lines.stop()
+    (log,) = lines._logs[threading.get_native_id()]
+    assert len(log.modules) <= 48
+
+
+@monitored
 def test_lines_that_launch_nothing_take_no_memory(calls):
     lines = LaunchLines()
     lines.start()

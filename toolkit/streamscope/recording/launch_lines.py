@@ -71,7 +71,7 @@ class _Log:
     called: list[Any] = field(default_factory=list)
     """Modules whose calls are under way, the innermost last."""
     most: int = field(default_factory=lambda: _FEW)
-    """Length of ``lines`` from which on those of before the last seconds are dropped."""
+    """Length of ``lines`` or ``modules`` from which on those of before the last seconds are dropped."""
 
 
 class LaunchLines:
@@ -195,6 +195,8 @@ class LaunchLines:
                     self._roots.setdefault(id(module), module)
                 log.called.append(module)
                 log.modules += (now(), module)
+                if self._last_ns is not None and len(log.modules) >= log.most:  # One line may call very many.
+                    self._shorten(log)
                 return None
             if is_users(code.co_filename):
                 self._watch(code, codes, _OF_LINES)
@@ -268,7 +270,7 @@ class LaunchLines:
         for entries, width in ((log.lines, 3), (log.modules, 2)):
             begun = bisect_left(entries[::width], edge_s)
             del entries[: width * max(0, begun - 1)]
-        log.most = max(_FEW, 2 * len(log.lines))
+        log.most = max(_FEW, 2 * len(log.lines), 2 * len(log.modules))
 
     def _number(self, code: CodeType | None, line: int, module: str) -> int:
         if code is not None:
