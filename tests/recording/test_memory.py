@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -17,9 +18,10 @@ import streamscope as ss
 from streamscope.errors import RecordingError
 from streamscope.recording import cupy_hook
 from streamscope.recording import record as module
-from streamscope.recording.torch_history import torch_memory
+from streamscope.recording.memory import _matched
+from streamscope.recording.torch_history import Held, torch_memory
 from streamscope.trace.memory import BEFORE, BEFORE_THE_RECORDING, HELD, Allocations, Level
-from streamscope.trace.memory_events import held_bytes
+from streamscope.trace.memory_events import MemoryEvents, held_bytes
 
 MIB = 1 << 20
 ALLOCATION, RELEASE = 1, 2
@@ -318,6 +320,19 @@ def test_what_the_driver_gives_is_known_by_its_kind_and_pools_of_cuda_are_apart(
     ]  # fmt: skip
     # The first that is known of a pool may have been there before.
     assert sorted(rows[rows["start_ns"] == BEFORE]["bytes"]) == [512, 2 * MIB]
+
+
+def test_segments_at_one_address_are_matched_in_time_that_grows_with_their_number():
+    count = 10_000
+    rows = np.zeros(2 * count, [(name, np.int64) for name in ("time_ns", "gpu", "address", "what", "bytes")])
+    rows["time_ns"], rows["address"], rows["what"] = np.arange(2 * count) * 10, 7, np.tile([ALLOCATION, RELEASE], count)
+    events = rows[2:]  # The allocator's history has not the first ones.
+    column = np.full(len(events), 7), np.zeros(len(events), np.int64)
+    history = MemoryEvents(events["time_ns"] + 4, np.where(events["what"] == ALLOCATION, 1, -1), *column, level=Level.RESERVED)
+    began = time.perf_counter()
+    found = _matched(rows, Held(0, history, 0))
+    assert np.flatnonzero(~found).tolist() == [0, 1]
+    assert time.perf_counter() - began < 10  # It took 25 s, when each was compared with all others.
 
 
 def test_a_pause_loses_no_memory(torch, library, monkeypatch):

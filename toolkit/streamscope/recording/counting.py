@@ -107,14 +107,19 @@ class HostTimes:
         """Hear no more, and return what was said, at times on the profiler's clock."""
         self.stop()
         self._ended = self._tie()
-        return self._heard.at(lambda at: int(self.moved(np.array([at]))[0]))
+        (here, there), rate = self._began, self._rate
+        return self._heard.at(lambda at: there + round((at - here) * rate))
 
     def moved(self, at_ns: IntArray) -> IntArray:
         """Return times of the host's clock on the profiler's, after `end`."""
-        (here, there), (here_end, there_end) = self._began, self._ended
-        rate = (there_end - there) / max(1, here_end - here)
-        found: IntArray = there + np.rint((at_ns - here) * rate).astype(np.int64)
+        here, there = self._began
+        found: IntArray = there + np.rint((at_ns - here) * self._rate).astype(np.int64)
         return found
+
+    @property
+    def _rate(self) -> float:
+        (here, there), (here_end, there_end) = self._began, self._ended
+        return (there_end - there) / max(1, here_end - here)
 
     def _tie(self) -> tuple[int, int]:
         """Return one moment on both clocks, from the tightest of some samples."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -142,7 +143,8 @@ def _without_pools(driver: Rows, histories: Sequence[Held]) -> tuple[Rows, list[
 
 
 def _matched(driver: Rows, held: Held) -> BoolArray:
-    """Tell which of the driver's rows are an allocator's: for each of its events the nearest one in time of the same address."""
+    """Tell which of the driver's rows, in order of time, are an allocator's: for each of its events the nearest one of the same address."""
+    times_ns = driver["time_ns"].tolist()
     rows: dict[tuple[int, bool], list[int]] = {}
     for row in np.flatnonzero(driver["gpu"] == held.gpu).tolist():
         rows.setdefault((int(driver["address"][row]), bool(driver["what"][row] == _ALLOCATION)), []).append(row)
@@ -151,9 +153,9 @@ def _matched(driver: Rows, held: Held) -> BoolArray:
     for address, takes, at_ns in zip(events.address.tolist(), (events.bytes > 0).tolist(), events.time_ns.tolist(), strict=True):
         same = rows.get((address, takes), [])
         if same:
-            row = min(same, key=lambda row: abs(int(driver["time_ns"][row]) - at_ns))
-            found[row] = True
-            same.remove(row)
+            after = bisect_left(same, at_ns, key=times_ns.__getitem__)
+            near = range(max(0, after - 1), min(after + 1, len(same)))
+            found[same.pop(min(near, key=lambda place: abs(times_ns[same[place]] - at_ns)))] = True
     return found
 
 
