@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.errors import TraceError
+from streamscope.formats.kineto import writer
 from streamscope.trace import BEFORE, HELD, Allocation, Allocations, DeviceInfo, Level, Site, SpanTable, Trace, TraceInfo
 from streamscope.trace.memory import packed, unpacked
 
@@ -65,6 +66,13 @@ def test_kineto_gives_them_back(tmp_path, name):
     shift_ns = back.spans.start_ns[0] - trace.spans.start_ns[0]
     assert back.memory == trace.memory.since(-shift_ns)
     assert not any("memory" in note for note in back.info.notes)
+
+
+def test_a_kineto_file_says_that_it_has_no_memory_where_there_is_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "_MOST_ALLOCATIONS", len(ROWS) - 1)
+    back = ss.read(traced().to_kineto(tmp_path / "t.json"))
+    assert len(back.memory) == 0
+    assert f"memory is not in this file: {len(ROWS)} allocations were too many for it; to_parquet keeps them" in back.info.notes
 
 
 def test_perfetto_has_a_counter_for_the_memory_of_each_gpu(tmp_path):

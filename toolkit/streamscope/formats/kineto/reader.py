@@ -106,13 +106,16 @@ def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | Non
     notes = reader.notes()
     if wrong:
         notes.append(f"left out: {counted(wrong, 'event')} whose values are not as PyTorch's profiler writes them")
-    held = Allocations() if own is None else Allocations.from_dict(named_values(reader.beside.streamscope).get("memory"))
+    stored = {} if own is None else named_values(reader.beside.streamscope)
+    held = Allocations.from_dict(stored.get("memory"))
+    if type(left_out := stored.get("allocations_left_out")) is int:
+        notes.append(f"memory is not in this file: {counted(left_out, 'allocation')} were too many for it; to_parquet keeps them")
     trace = found.trace(reader.beside, program, gpu, notes, reader.lost + wrong, ours=own is not None, held=held)
     if own is None:
         return trace
     device = DeviceInfo(own.device.kind, own.device.name, trace.info.device.details)
     own = replace(own, device=device, notes=trace.info.notes, ledger=trace.info.ledger, zero_ns=trace.info.zero_ns)
-    whole = [Note(**named_values(stored)) for stored in named_values(reader.beside.streamscope).get("user_notes", ())]
+    whole = [Note(**named_values(note)) for note in stored.get("user_notes", ())]
     return replace(trace, info=own, user_notes=(*whole, *trace.user_notes))
 
 

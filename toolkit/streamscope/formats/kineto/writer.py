@@ -69,7 +69,7 @@ FLOW, WAIT = "ac2g", "streamscope wait"
 """Categories of flow arrows: from a call to its work on the device; from a span to those that waited for it."""
 
 _MOST_ALLOCATIONS = 200_000
-"""Allocations that a file keeps: they stand in front of the events."""
+"""Allocations that a file keeps, since they stand in front of the events; of more it has none."""
 _AT_ONCE = 1 << 16
 """Spans whose text is in memory at one time."""
 _QUICK = 6
@@ -200,7 +200,7 @@ def _head(trace: Trace) -> dict[str, Any]:
             **info.job,
             **({"user_notes": whole} if (whole := [asdict(note) for note in trace.user_notes if note.start_ns is None]) else {}),
             **({"sites": listed_sites(trace.sites.sites)} if len(trace.sites) else {}),
-            **({"memory": trace.memory.since(-time_before_zero_ns(trace)).to_dict()} if 0 < len(trace.memory) <= _MOST_ALLOCATIONS else {}),
+            **_memory(trace),
             **({} if info.zero_ns is None else {"clock_ns": info.zero_ns - time_before_zero_ns(trace)}),
         },
     }
@@ -234,6 +234,14 @@ def _names(trace: Trace, tracks: Sequence[Track], numbers: Sequence[int]) -> Ite
                 "tid": number,
                 "args": thread,
             }
+
+
+def _memory(trace: Trace) -> dict[str, Any]:
+    """Return the allocations, or how many they are where these are too many."""
+    held = trace.memory
+    if len(held) > _MOST_ALLOCATIONS:
+        return {"allocations_left_out": len(held)}
+    return {"memory": held.since(-time_before_zero_ns(trace)).to_dict()} if len(held) else {}
 
 
 def _spans(table: _Table) -> Iterator[str]:
