@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 import subprocess
+from collections import deque
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import streamscope as ss
 from streamscope.analysis.call_tree import call_tree
 from streamscope.trace import LaunchSites, Site
+from streamscope_widgets import details
 from streamscope_widgets.details import FRAME_KINDS, details_of, tree_of
 from streamscope_widgets.payload import as_groups
 from streamscope_widgets.report import answers, report
@@ -46,6 +48,12 @@ def test_kinds_of_frames_are_those_of_the_browser(node_path, repository):
     script = f"import {{ FRAME_KINDS }} from '{module}'; console.log(FRAME_KINDS.join());"
     run = subprocess.run([node_path, "--input-type=module", "--eval", script], capture_output=True, text=True, check=True)
     assert tuple(run.stdout.strip().split(",")) == FRAME_KINDS
+
+
+def test_a_tree_is_found_while_another_thread_adds_one(trace, monkeypatch):
+    trees = deque([(lambda: trees.append((lambda: None, None)), None)])
+    monkeypatch.setattr(details, "_trees", trees)
+    assert tree_of(trace, "code").by == "code"
 
 
 def test_a_tree_is_sent_with_the_frame_of_each_span(trace):

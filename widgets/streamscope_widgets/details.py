@@ -59,7 +59,7 @@ _trees: deque[tuple[weakref.ref[Trace], CallTree]] = deque(maxlen=8)
 def tree_of(trace: Trace, by: TreeBy) -> CallTree:
     """Return the call tree of a trace, as a flame chart shows it."""
     by = _known(trace, by)
-    for known, tree in _trees:
+    for known, tree in tuple(_trees):  # JupyterLab's files are answered in threads.
         if known() is trace and tree.by == by:
             return tree
     tree = call_tree(trace, by)
