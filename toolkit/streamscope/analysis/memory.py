@@ -294,7 +294,7 @@ class MemoryUse(Result):
             said.append("A file and line is where the function is defined: the profiler does not write the line that ran.")
         if len(self.peaks) > 1:
             others = [f"{each.of} {binary_size(each.bytes)}" for each in self.peaks if each.gpu != self.gpu]
-            said.append(f"Others hold at most: {listed(others[:_LONGEST_NAME])}.")
+            said.append(f"Others hold at most: {listed(others[:MOST_ROWS])}.")
         return tuple(said)
 
     def _unknown_kinds(self) -> list[str]:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from streamscope.arrays import IntArray
 from streamscope.errors import printable
-from streamscope.trace.joins import distinct
+from streamscope.trace.joins import distinct, thread_numbers
 from streamscope.trace.launch_sites import MOST_CALLERS, MOST_LINE, Site
 from streamscope.trace.nesting import enclosing, innermost_on, with_outer
 
@@ -175,7 +175,8 @@ class Stacks:
         if not len(frames) or not len(calls):
             return np.full(len(calls), -1, np.int64), []
         operators = Operators.joined(self._operators)
-        thread_of_frame, thread_of_operator, thread_of_call = _threads(frames, operators, calls)
+        threads = [(one.process, one.place) for one in (frames, operators, calls)]
+        thread_of_frame, thread_of_operator, thread_of_call = thread_numbers(*threads)
         backward = operators.forward > 0
         some = operators.rows(backward)
         around = innermost_on(thread_of_operator[backward], some.start_ns, some.end_ns, thread_of_call, calls.start_ns)
@@ -243,15 +244,6 @@ class Stacks:
         """Return the site of a user's frame and a module, each counted from 1; None where there is neither."""
         frame = self._codes.users[user - 1] if user else Site()
         return frame._replace(module=self._codes.modules[module - 1]) if module else frame if user else None
-
-
-def _threads(*several: ThreadTimes) -> list[IntArray]:
-    """Return numbers of the threads of events, from 0 on."""
-    whole = ThreadTimes.joined([ThreadTimes(one.process, one.place, one.start_ns, one.end_ns) for one in several])
-    processes, process = distinct(whole.process)
-    _, place = distinct(whole.place)
-    _, thread = distinct(place * len(processes) + process)
-    return np.split(thread, np.cumsum([len(one) for one in several])[:-1])
 
 
 def _forward_of(operators: Operators, thread: IntArray, backward: IntArray) -> IntArray:
