@@ -66,7 +66,7 @@ class Calls:
         """Read them from a trace's spans."""
         rows, calls = launch_order(spans)
         blocking = blocking_copies(spans, rows, calls)
-        known, zero_ns = calls >= 0, _run_start_ns(spans)
+        known, zero_ns = calls >= 0, run_start_ns(spans)
         begin_ns, end_ns = spans.start_ns[rows] - zero_ns, spans.end_ns[rows] - zero_ns
         called_ns = np.where(known, spans.start_ns[calls] - zero_ns, begin_ns)
         back_ns = np.where(known, spans.end_ns[calls] - zero_ns, begin_ns)
@@ -78,7 +78,7 @@ class Calls:
         return cls(rows, calls, begin_ns, end_ns, called_ns, back_ns, breaks_of(spans, rows, calls, blocking))
 
 
-def _run_start_ns(spans: SpanTable) -> int:
+def run_start_ns(spans: SpanTable) -> int:
     """Return when a run begins: with its first call, or on the device where no call is known."""
     return int(run_of(spans).start_ns.min(initial=np.iinfo(np.int64).max)) if len(spans) else 0
 
@@ -94,7 +94,7 @@ def recorded_ns(trace: Trace) -> int:
     waits_ns = spans.end_ns[spans.kind == SpanKind.SYNC]
     noticed_ns = waits_ns[waits_ns >= last_ns]
     end_ns = int(noticed_ns.min()) if len(noticed_ns) else max(last_ns, int(calls.max(initial=last_ns)))
-    return end_ns - _run_start_ns(spans)
+    return end_ns - run_start_ns(spans)
 
 
 def last_wait_ns(trace: Trace) -> int:
@@ -112,7 +112,7 @@ def own_gap_ns(spans: SpanTable) -> int:
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     device = device[np.argsort(spans.stream_lanes[spans.lane[device]], kind="stable")]
     opens = np.diff(spans.stream_lanes[spans.lane[device]], prepend=-1) != 0
-    before_ns = np.where(opens, _run_start_ns(spans), np.append(0, spans.end_ns[device[:-1]])[: len(device)])
+    before_ns = np.where(opens, run_start_ns(spans), np.append(0, spans.end_ns[device[:-1]])[: len(device)])
     gaps_ns = spans.start_ns[device] - before_ns
     calls = call_rows(spans, device)
     latency_ns = (spans.start_ns[device] - spans.start_ns[calls])[calls >= 0]

@@ -349,7 +349,7 @@ def predicted_from(scenario: Scenario) -> Prediction:
         scenario = replace(scenario, replay_ns=makespan if same else float(_simulated(own).spans.end_ns.max(initial=0)))
     info = replace(
         found.info,
-        device=_device(scenario.source.info.device),
+        device=predicted_device(scenario.source.info.device),
         recorder="prediction",
         ledger={"recorded_ns": makespan, "unrecorded_ns": makespan},
         notes=_notes(scenario),
@@ -404,7 +404,8 @@ def _check_streams(trace: Trace, streams: int | None) -> None:
         )
 
 
-def _device(source: DeviceInfo) -> DeviceInfo:
+def predicted_device(source: DeviceInfo) -> DeviceInfo:
+    """Return the device of a prediction, which is simulated, for that of the trace that it was made from."""
     details = {key: source.details[key] for key in ("multiprocessors", "driver", "cost_model") if key in source.details}
     return DeviceInfo("simulated", f"simulated {source.name.removeprefix('simulated ')}", {**details, "predicted_from": source.kind})
 

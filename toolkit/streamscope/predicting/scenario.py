@@ -122,14 +122,35 @@ def _kinds(task: Task, source: SpanTable) -> set[str]:
     return {SpanKind(int(source.kind[row])).name.lower() for row in task.rows} | ({"host"} if task.on_host else set())
 
 
+def checked_factor(factor: float) -> float:
+    """Return a factor on the time of kernels; a TraceError if it is not a number above 0."""
+    if not is_factor(factor):
+        hint = f"give a number above 0, {LARGEST_FACTOR:,.0f} at most; without(...) leaves them out"
+        raise TraceError(f"kernels cannot take {factor!r:.40} times as long", hint=hint)
+    return float(factor)
+
+
 def scaled(tasks: Sequence[Task], picked: Sequence[bool], factor: float) -> list[Task]:
-    """Return tasks of which those that are picked take ``factor`` times as long, on the device or, of a host function, on the host."""
+    """Return tasks of which those that are picked take ``factor`` times as long, on the device or, of a host function, on the host.
+
+    Raises
+    ------
+    TraceError
+        Kernels would take more than `LARGEST_FACTOR` times as long, or the run years.
+    """
+    longest = max((task.factor for task, one in zip(tasks, picked, strict=True) if one), default=1.0) * factor
+    if longest > LARGEST_FACTOR:
+        raise TraceError(f"kernels cannot take {longest:,.12g} times as long", hint=f"{LARGEST_FACTOR:,.0f} times is the most")
 
     def longer(task: Task) -> Task:
         factors = max(task.factor * factor, sys.float_info.min)  # 0 is for what is left out.
         return replace(task, factor=factors, call_ns=task.call_ns * factor if task.on_host else task.call_ns)
 
-    return [longer(task) if change else task for task, change in zip(tasks, picked, strict=True)]
+    found = [longer(task) if change else task for task, change in zip(tasks, picked, strict=True)]
+    taken_ns = sum(task.alone_ns + task.gap_ns + max(0.0, task.call_ns) for task in found)
+    if taken_ns > MOST_NS / 2:
+        raise TraceError(f"the run would take up to {time_text(taken_ns)} with kernels {factor:g} times as long", hint="give a smaller factor")
+    return found
 
 
 def without(tasks: Sequence[Task], picked: Sequence[bool]) -> list[Task]:
@@ -200,19 +221,8 @@ class Scenario:
     def scaled(self, factor: float, *patterns: str) -> Scenario:
         """Return it with tasks that take ``factor`` times as long."""
         picked = self.picked(*patterns)
-        if not is_factor(factor):
-            hint = f"give a number above 0, {LARGEST_FACTOR:,.0f} at most; without(...) leaves them out"
-            raise TraceError(f"kernels cannot take {factor!r:.40} times as long", hint=hint)
-        longest = max(task.factor for task, one in zip(self.tasks, picked, strict=True) if one) * float(factor)
-        if longest > LARGEST_FACTOR:
-            raise TraceError(f"kernels cannot take {longest:,.12g} times as long", hint=f"{LARGEST_FACTOR:,.0f} times is the most")
-        tasks = scaled(self.tasks, picked, float(factor))
-        taken_ns = sum(task.alone_ns + task.gap_ns + max(0.0, task.call_ns) for task in tasks)
-        if taken_ns > MOST_NS / 2:
-            raise TraceError(
-                f"the run would take up to {time_text(taken_ns)} with kernels {factor:g} times as long", hint="give a smaller factor"
-            )
-        change = f"{_picked_words(self.tasks, picked, patterns)} × {factor:g}"
+        tasks = scaled(self.tasks, picked, checked_factor(factor))
+        change = f"{picked_words(self.tasks, picked, patterns)} × {factor:g}"
         return self._changed(tasks, change, methodcaller("scaled", factor, *patterns), self._with_dropped(tasks))
 
     def without(self, *patterns: str) -> Scenario:
@@ -220,7 +230,7 @@ class Scenario:
         picked = self.picked(*patterns)
         if not any(task.pieces and not one for task, one in zip(self.tasks, picked, strict=True)):
             raise TraceError(f"nothing is left without {', '.join(patterns)!r}", hint="leave out less")
-        change = f"without {_picked_words(self.tasks, picked, patterns)}"
+        change = f"without {picked_words(self.tasks, picked, patterns)}"
         hosts = any(task.on_host for task, one in zip(self.tasks, picked, strict=True) if one)  # Without them, there are fewer graphs.
         dropped = [replace(task, factor=0.0) if one else task for task, one in zip(self.tasks, picked, strict=True)]
         whole = () if hosts else self._with_dropped(dropped)
@@ -245,7 +255,7 @@ def is_factor(value: object) -> bool:
     return isinstance(value, int | float) and 0 < value <= sys.float_info.max
 
 
-def _picked_words(tasks: Sequence[Task], picked: Sequence[bool], patterns: Sequence[str]) -> str:
+def picked_words(tasks: Sequence[Task], picked: Sequence[bool], patterns: Sequence[str]) -> str:
     """Return ``"7 copies"`` for a kind, ``"16 relu"`` for a name, and ``"23 operations"`` for all names; a collective counts once."""
     chosen = [task for task, one in zip(tasks, picked, strict=True) if one]
     together = {task.place[0] for task in chosen if task.collective is not None}

@@ -257,13 +257,13 @@ def retimed(spans: SpanTable, position_of: Mapping[int, int], tasks: Sequence[Ta
     start_ns, end_ns = np.array(run.start_ns, np.int64), np.array(run.end_ns, np.int64)
     graphs = np.flatnonzero(spans.kind == SpanKind.GRAPH)
     left = np.array([row not in position_of or tasks[position_of[row]].factor > 0 for row in range(len(spans))], bool)
-    start_ns[graphs], end_ns[graphs] = _extent(spans, start_ns, end_ns, left)
+    start_ns[graphs], end_ns[graphs] = graph_extents(spans, start_ns, end_ns, left)
     order = np.lexsort((end_ns, start_ns))
     order = order[left[order]]
     return replace(spans.select(order), start_ns=start_ns[order], end_ns=end_ns[order])
 
 
-def _extent(spans: SpanTable, start_ns: IntArray, end_ns: IntArray, left: npt.NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
+def graph_extents(spans: SpanTable, start_ns: IntArray, end_ns: IntArray, left: npt.NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
     """Return when the replays of graphs begin and end: with their nodes."""
     graphs, nodes = np.flatnonzero(spans.kind == SpanKind.GRAPH), np.flatnonzero(spans.is_kind(DEVICE_KINDS) & left)
     replay = correlated(spans, nodes, graphs)

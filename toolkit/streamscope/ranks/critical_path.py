@@ -16,6 +16,7 @@ from streamscope.ranks.places import places_of
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.waiting import Waits
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
+from streamscope.trace.trace import Trace
 
 _RIGHT_BEHIND_NS = 20_000
 """Work that begins so soon after other work waited for it, where it was launched earlier by more."""
@@ -113,13 +114,26 @@ def path_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Wait
 
 
 def _infer_waits(spans: SpanTable, before: Predecessors) -> None:
-    """Lead the path from work that begins right behind other work of the same GPU to that, where nothing else explains the time.
+    """Lead the path from work that begins right behind other work of the same GPU to that, where nothing else explains the time."""
+    rows, others = _right_behind(spans, before)
+    before.row[rows], before.arrive_ns[rows], before.bound[rows] = others, spans.end_ns[others], int(Bound.GAP)
+
+
+def inferred_waits(trace: Trace) -> tuple[IntArray, IntArray]:
+    """Return waits between streams that a trace does not tell, as rows: awaited work, and work that begins right behind it."""
+    spans, kept, before = predecessors(trace)
+    rows, others = _right_behind(spans, before)
+    return kept[others], kept[rows]
+
+
+def _right_behind(spans: SpanTable, before: Predecessors) -> tuple[IntArray, IntArray]:
+    """Return work that begins right behind other work of the same GPU, which nothing else explains, and that other work.
 
     Streams wait for each other by events, which PyTorch's profiler does not tell: a collective begins when its gradients are there.
     """
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     if not len(device):
-        return
+        return device, device
     by_end = device[np.argsort(spans.end_ns[device], kind="stable")]
     start_ns = spans.start_ns[device]
     at = np.searchsorted(spans.end_ns[by_end], start_ns, side="right") - 1
@@ -128,8 +142,7 @@ def _infer_waits(spans: SpanTable, before: Predecessors) -> None:
     right_behind = (at >= 0) & (other != device) & (start_ns - end_ns <= _RIGHT_BEHIND_NS)
     unexplained = (before.row[device] < 0) | (end_ns - before.arrive_ns[device] > _RIGHT_BEHIND_NS)
     chosen = right_behind & unexplained
-    rows = device[chosen]
-    before.row[rows], before.arrive_ns[rows], before.bound[rows] = other[chosen], end_ns[chosen], int(Bound.GAP)
+    return device[chosen], other[chosen]
 
 
 def _follow_collectives(joined: Predecessors, end_ns: IntArray, row_of_span: Sequence[IntArray], matched: Matched, waits: Waits) -> None:

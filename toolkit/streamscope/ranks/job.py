@@ -37,6 +37,8 @@ from streamscope.words import aligned, counted, format_us, listed, percent, shor
 if TYPE_CHECKING:
     import pandas as pd
 
+    from streamscope.ranks.what_if import JobPrediction
+
 FILE_NAME = "ranks.json"
 _CUT_SHORT = 0.1
 """A recording that ends before the others by this part of their length is called cut short."""
@@ -133,9 +135,13 @@ class Job(Result):
     @cached_property
     def late(self) -> tuple[Late, ...]:
         """Ranks that make collectives late, and why; worst first."""
+        return late_ranks(self.ranks, self.matched, self.clocks, self.waits, self.steps, self.length_ns)
+
+    @property
+    def length_ns(self) -> float:
+        """From the first work on any rank to the end of the last one, in ns."""
         begin_ns, end_ns = self._extents_ns
-        length_ns = float(end_ns.max(initial=0) - begin_ns.min(initial=0)) if len(begin_ns) else 0.0
-        return late_ranks(self.ranks, self.matched, self.clocks, self.waits, self.steps, length_ns)
+        return float(end_ns.max() - begin_ns.min()) if len(begin_ns) else 0.0
 
     @cached_property
     def path(self) -> JobPath:
@@ -202,6 +208,14 @@ class Job(Result):
         order = np.argsort(self.steps.length_ns, kind="stable")
         return int(order[(len(order) - 1) // 2]) if len(order) else None
 
+    @property
+    def step_us(self) -> dict[str, float | None]:
+        """``median`` and ``p95`` of the lengths of steps, in µs; None where no steps are known."""
+        typical, lengths_us = self.typical_step, self.steps.length_ns / 1e3
+        if typical is None:
+            return {"median": None, "p95": None}
+        return {"median": float(lengths_us[typical]), "p95": float(np.percentile(lengths_us, 95))}
+
     def path_of_step(self, step: int | None = None) -> list[dict[str, Any]]:
         """Return the critical path through all ranks within one step, the longest part first; it adds up to the step.
 
@@ -233,18 +247,13 @@ class Job(Result):
         length.
         """
         by = Counter(how for how, whole in zip(self.matched.by, self.matched.whole.tolist(), strict=True) if whole)
-        lengths_us = self.steps.length_ns / 1e3
-        typical = self.typical_step
         found: dict[str, Any] = plain(
             {
                 "ranks": [self._rank_values(at) for at in range(len(self.ranks))],
                 "collectives": {"matched": int(self.matched.whole.sum()), "unmatched": self.matched.unmatched, "by": dict(by)},
                 "late": [each.to_dict() for each in self.late],
                 "critical_path": self.path_of_step(),
-                "step_us": {
-                    "median": None if typical is None else float(lengths_us[typical]),
-                    "p95": None if typical is None else float(np.percentile(lengths_us, 95)),
-                },
+                "step_us": self.step_us,
                 "warnings": list(self.warnings),
             }
         )
@@ -344,6 +353,33 @@ class Job(Result):
     def imbalance(self, most: int = 20) -> list[dict[str, Any]]:
         """Return the kernels whose time differs most between ranks; `imbalance_of` describes it."""
         return imbalance_of(self.ranks)[:most]
+
+    def what_if(self, rank: int | None = None) -> JobPrediction:
+        """Predict the job with changes: a repaired rank, faster links, merged collectives, no overlap, other kernels.
+
+        All ranks are replayed together. The prediction without changes is the replay of the recording.
+
+        Parameters
+        ----------
+        rank : int, optional
+            The rank that `JobPrediction.like`, ``kernel`` and ``without`` change; by default all.
+
+        Raises
+        ------
+        TraceError
+            The job has no such rank, or more than a million kernels, copies and sets.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
+        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> round(job.what_if().speedup, 2), job.what_if().link(scale=2).speedup > 1
+        (1.0, True)
+        """
+        from streamscope.ranks.what_if import what_if_job
+
+        return what_if_job(self, rank)
 
     @property
     def title(self) -> str:

@@ -1,0 +1,343 @@
+"""The replay of a job: each rank's host, streams and waits as `ss.what_if` has them, and collectives that begin when the last rank has come.
+
+Nothing of a rank is simulated anew. Each call comes as long after the one before as in the recording, each kernel as long after what it
+waited for, and takes as long. Only what waits for other ranks is left open: a part of a collective ends its own transfer after the last part
+has begun. So the unchanged replay is the recording, and a change moves what depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from streamscope.arrays import BoolArray, FloatArray, IntArray
+from streamscope.errors import TraceError
+from streamscope.predicting.issued import issued_tasks, own_gap_ns, run_start_ns
+from streamscope.predicting.simulating import graph_extents
+from streamscope.predicting.tasks import Task, launch_order
+from streamscope.ranks.critical_path import inferred_waits
+from streamscope.ranks.job import Job
+from streamscope.ranks.matching import TOGETHER
+from streamscope.trace.info import TraceInfo
+from streamscope.trace.joins import call_rows
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanKind, SpanTable
+from streamscope.trace.trace import Trace
+
+MOST_TASKS = 1_000_000
+"""Kernels, copies and sets of all ranks that are replayed: each costs Python some µs."""
+
+
+@dataclass(frozen=True)
+class RankWork:
+    """The work of one rank, to be replayed.
+
+    Attributes
+    ----------
+    source : int
+        Index of the rank whose trace it is.
+    trace : Trace
+    tasks : tuple of Task
+        In the order of their launches.
+    kept : int64 array
+        Which task of the recording each of them is.
+    begin_ns : float
+        When the first call of its host began, on the job's clock.
+    gap_ns : int
+        The device's own delay between two kernels.
+    operation : mapping of int to int
+        Number of the collective that a row of the trace is a part of, where all its parts are there.
+    transfer_ns : mapping of int to float
+        How long a part goes on after the last one of its collective began. Parts that ended before that are not in it: they keep their time.
+    nbytes : mapping of int to int
+        Sizes of rows that stand for several collectives.
+    """
+
+    source: int
+    trace: Trace
+    tasks: tuple[Task, ...]
+    kept: IntArray
+    begin_ns: float
+    gap_ns: int
+    operation: Mapping[int, int]
+    transfer_ns: Mapping[int, float]
+    nbytes: Mapping[int, int] = field(default_factory=dict)
+
+    def operation_of(self, task: Task) -> int | None:
+        """Return the number of the collective that a task is a part of; None of other work."""
+        return self.operation.get(task.rows[0]) if task.rows else None
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """Times of the tasks of one rank, on the job's clock, in ns.
+
+    Attributes
+    ----------
+    start_ns, end_ns : lists of float
+        On the device; NaN of stretches of the host.
+    free_ns, back_ns : lists of float
+        When the host was there for the task, having waited where it had to; and when it went on.
+    """
+
+    start_ns: list[float]
+    end_ns: list[float]
+    free_ns: list[float]
+    back_ns: list[float]
+
+    @property
+    def last_ns(self) -> float:
+        """When its last work on the device ended."""
+        return max((time_ns for time_ns in self.end_ns if time_ns == time_ns), default=-math.inf)
+
+
+def works_of(job: Job) -> tuple[RankWork, ...]:
+    """Return the work of all ranks as it was recorded.
+
+    Raises
+    ------
+    TraceError
+        There is too much, or no collective joins the ranks.
+    """
+    count = sum(len(rank.work) for rank in job.ranks)
+    if count > MOST_TASKS:
+        raise TraceError(
+            f"{count:,} kernels, copies and sets are more than the {MOST_TASKS:,} that are predicted", hint="record fewer steps, or fewer ranks"
+        )
+    if not count:
+        raise TraceError("the traces have no kernels, so there is nothing to predict", hint="record a run that uses the GPUs")
+    parts, waits = job.matched.parts, job.waits
+    met = waits.known & parts.kernel
+    waiting = met & (parts.is_kind(TOGETHER) | (waits.start_ns[waits.last] <= waits.end_ns))
+    found = []
+    for at, rank in enumerate(job.ranks):
+        own, joined = np.flatnonzero(met & (parts.rank == at)), np.flatnonzero(waiting & (parts.rank == at))
+        operation = dict(zip(parts.span[own].tolist(), job.matched.operation[own].tolist(), strict=True))
+        transfer_ns = dict(zip(parts.span[joined].tolist(), waits.transfer_ns[joined].tolist(), strict=True))
+        spans = rank.trace.spans
+        tasks = tuple(issued_tasks(with_waits(rank.trace))) if len(rank.work) else ()
+        begin_ns = float(job.clocks.job_ns(at, np.float64(run_start_ns(spans) + rank.zero_ns - job.base_ns))) if tasks else 0.0
+        found.append(
+            RankWork(at, rank.trace, tasks, np.arange(len(tasks)), begin_ns, own_gap_ns(spans) if tasks else 0, operation, transfer_ns)
+        )
+    return tuple(found)
+
+
+def waits_are_told(trace: Trace) -> bool:
+    """Tell whether a trace has all event waits, or needs none."""
+    spans = trace.spans
+    return trace.origins.complete or len(np.unique(spans.stream_lanes[spans.lane[spans.is_kind(DEVICE_KINDS)]])) < 2
+
+
+def with_waits(trace: Trace) -> Trace:
+    """Return a trace whose event waits are told by rows of its spans.
+
+    Where the file does not tell them, a collective waits for what was launched before it on other streams, as frameworks have it. Other
+    work that begins within 20 µs after the end of work of another stream waited for that, where nothing else explains its start.
+    """
+    spans, origins = trace.spans, trace.origins
+    earlier, later = origins.wait_rows(spans)
+    if not waits_are_told(trace):
+        pairs = [(earlier, later), _launched_before(trace), inferred_waits(trace)]
+        earlier, later = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
+    elif origins.complete:
+        spans = replace(spans, graph_node=np.full(len(spans), -1))  # Edges of graphs are among the waits.
+    waits = np.unique(np.stack([earlier, later], axis=1), axis=0)
+    return replace(trace, spans=spans, origins=replace(origins, row_waits=waits, waits=origins.waits[:0], complete=True))
+
+
+def _launched_before(trace: Trace) -> tuple[IntArray, IntArray]:
+    """Return for each collective what was launched last before it on each other stream, as rows: awaited and waiting."""
+    spans = trace.spans
+    rows, _ = launch_order(spans)
+    stream = spans.stream_lanes[spans.lane[rows]]
+    collective = np.isin(rows, trace.collectives.span)
+    earlier, later = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for one in np.unique(stream[~collective]).tolist():
+        others = np.flatnonzero(collective & (stream != one))
+        own = np.flatnonzero(stream == one)
+        at = np.searchsorted(own, others) - 1
+        earlier.append(rows[own[at[at >= 0]]])
+        later.append(rows[others[at >= 0]])
+    return np.concatenate(earlier), np.concatenate(later)
+
+
+class _Meetings:
+    """Collectives: how many parts are still to begin, and when the last one did."""
+
+    def __init__(self, works: Sequence[RankWork]) -> None:
+        self.missing = Counter(
+            operation for work in works for task in work.tasks if (operation := work.operation_of(task)) is not None
+        )  # fmt: skip
+        self.last_ns: dict[int, float] = defaultdict(lambda: -math.inf)
+
+    def begin(self, operation: int, start_ns: float) -> None:
+        """Let one part begin."""
+        self.missing[operation] -= 1
+        self.last_ns[operation] = max(self.last_ns[operation], start_ns)
+
+
+def replayed(works: Sequence[RankWork], job: Job) -> list[RankTimes]:
+    """Return the times of all tasks.
+
+    Each rank goes on until it needs the end of a collective to which another rank has not come.
+
+    Raises
+    ------
+    TraceError
+        Ranks wait for each other in a ring: with this change, the job would never end.
+    """
+    meetings = _Meetings(works)
+    times = [RankTimes([], [], [], []) for _ in works]
+    runs = [_run(work, its, meetings) for work, its in zip(works, times, strict=True)]
+    ready, blocked = deque(range(len(works))), defaultdict[int, list[int]](list)
+    while ready or blocked:
+        if not ready:
+            ready.extend(at for operation in [*blocked] if not meetings.missing[operation] for at in blocked.pop(operation))
+        if not ready:
+            operation, ranks = min(blocked.items())
+            raise TraceError(
+                f"with this change the job never ends: rank {job.ranks[ranks[0]].number} waits for {job.matched.describe(operation)}, "
+                "to which another rank does not come before it has waited for this one",
+                hint="ranks launch collectives in other orders; change less",
+            )
+        at = ready.popleft()
+        operation = next(runs[at], -1)
+        if operation >= 0:
+            blocked[operation].append(at)
+    for work, its in zip(works, times, strict=True):
+        for position, task in enumerate(work.tasks):
+            if not math.isnan(its.start_ns[position]):
+                _end(work, its, meetings, position, task)
+    return times
+
+
+def _run(work: RankWork, times: RankTimes, meetings: _Meetings) -> Iterator[int]:
+    """Carry out the tasks of a rank in the order of their launches; yield the collective that it has to wait for."""
+    start_ns, end_ns, gap_ns = times.start_ns, times.end_ns, work.gap_ns
+    host_ns = work.begin_ns
+    for task in work.tasks:
+        ended_ns = -math.inf
+        for earlier in task.after:
+            if math.isnan(end_ns[earlier]) and not math.isnan(start_ns[earlier]):
+                operation = work.operation[work.tasks[earlier].rows[0]]
+                while meetings.missing[operation]:
+                    yield operation
+                _end(work, times, meetings, earlier, work.tasks[earlier])
+            if end_ns[earlier] > ended_ns:
+                ended_ns = end_ns[earlier]
+        if task.on_host:
+            host_ns = max(host_ns, ended_ns)
+            times.free_ns.append(host_ns)
+            host_ns += task.call_ns
+            start_ns.append(math.nan)
+            end_ns.append(math.nan)
+        else:
+            times.free_ns.append(host_ns)
+            host_ns += task.call_ns
+            begin_ns = max(host_ns - task.tail_ns, ended_ns + gap_ns) + task.gap_ns
+            start_ns.append(begin_ns)
+            row = task.rows[0]
+            if (part_of := work.operation.get(row)) is not None:
+                meetings.begin(part_of, begin_ns)
+            end_ns.append(math.nan if row in work.transfer_ns else begin_ns + task.alone_ns)
+        times.back_ns.append(host_ns)
+
+
+def _end(work: RankWork, times: RankTimes, meetings: _Meetings, position: int, task: Task) -> None:
+    """Set the end of a part of a collective whose parts have all begun."""
+    row = task.rows[0]
+    if row in work.transfer_ns:
+        last_ns = meetings.last_ns[work.operation[row]]
+        times.end_ns[position] = max(times.start_ns[position], last_ns) + work.transfer_ns[row] * task.factor
+
+
+def retimed_trace(work: RankWork, before: RankTimes, after: RankTimes, info: TraceInfo, zero_ns: float) -> Trace:
+    """Return the trace of a rank with the times of a replay, since ``zero_ns`` on the job's clock.
+
+    Spans of the host move with the calls around them. What was left out is not in it, nor are calls that launched nothing else.
+
+    Parameters
+    ----------
+    work : RankWork
+    before, after : RankTimes
+        Of the recording, for the rank whose trace it is; and with the changes.
+    info : TraceInfo
+    zero_ns : float
+    """
+    trace, spans = work.trace, work.trace.spans
+    shift_ns = work.begin_ns - (run_start_ns(spans) if len(work.tasks) else 0)
+    start_ns, end_ns = (np.asarray(times_ns, np.float64) + shift_ns for times_ns in (spans.start_ns, spans.end_ns))
+    host = spans.is_kind(HOST_KINDS)
+    moved = _HostTimes.of(work, before, after)
+    start_ns[host], end_ns[host] = moved.at(start_ns[host]), moved.at(end_ns[host])
+    on_device = [(task.rows[0], position) for position, task in enumerate(work.tasks) if task.rows]
+    rows, positions = (np.array(column, np.int64) for column in zip(*on_device, strict=True)) if on_device else (np.zeros(0, np.int64),) * 2
+    start_ns[rows], end_ns[rows] = (np.array(times_ns, np.float64)[positions] for times_ns in (after.start_ns, after.end_ns))
+    starts, ends = (np.rint(times_ns - zero_ns).astype(np.int64) for times_ns in (start_ns, end_ns))
+    left = _left(spans, rows)
+    graphs = np.flatnonzero(spans.kind == SpanKind.GRAPH)
+    starts[graphs], ends[graphs] = graph_extents(spans, starts, ends, left)
+    order = np.lexsort((ends, starts))
+    order = order[left[order]]
+    return _rearranged(work, trace, order, starts[order], np.maximum(ends, starts)[order], info)
+
+
+def _left(spans: SpanTable, rows: IntArray) -> BoolArray:
+    """Tell of each span whether it stays: work in ``rows``, and all of the host but calls that launched only other work."""
+    left: BoolArray = ~spans.is_kind(DEVICE_KINDS)
+    left[rows] = True
+    gone = np.flatnonzero(~left)
+    of_gone = call_rows(spans, gone)
+    unused = np.setdiff1d(of_gone[of_gone >= 0], call_rows(spans, rows))
+    left[unused] = False
+    return left
+
+
+def _rearranged(work: RankWork, trace: Trace, order: IntArray, start_ns: IntArray, end_ns: IntArray, info: TraceInfo) -> Trace:
+    """Return a trace of some rows with new times, and all that is told of them."""
+    new_row = np.full(len(trace.spans), -1, np.int64)
+    new_row[order] = np.arange(len(order))
+    waits = trace.origins.row_waits
+    waits = new_row[waits[(waits < len(new_row)).all(axis=1)]]
+    nbytes = trace.collectives.nbytes.copy()
+    for row, size in work.nbytes.items():
+        nbytes[trace.collectives.span == row] = size
+    return Trace(
+        replace(trace.spans.select(order), start_ns=start_ns, end_ns=end_ns),
+        info,
+        replace(trace.origins, row_waits=waits[(waits >= 0).all(axis=1)]),
+        collectives=replace(trace.collectives, nbytes=nbytes).at(new_row),
+        peers=trace.peers.at(new_row),
+        sites=trace.sites.at(new_row),
+    )
+
+
+@dataclass(frozen=True)
+class _HostTimes:
+    """Moments of a host before and after a change; between them, time is stretched evenly, and around them it is shifted."""
+
+    old_ns: FloatArray
+    new_ns: FloatArray
+
+    @classmethod
+    def of(cls, work: RankWork, before: RankTimes, after: RankTimes) -> _HostTimes:
+        """Take the moments when it was there for each task and when it went on, and the end of all work of the device."""
+        kept = work.kept
+
+        def moments(times: RankTimes, chosen: IntArray) -> FloatArray:
+            both = np.stack([np.array(each, np.float64)[chosen] for each in (times.free_ns, times.back_ns)], axis=1).reshape(-1)
+            last_ns = max(times.last_ns, float(both.max(initial=-math.inf)))
+            return np.concatenate([[work.begin_ns], both, [last_ns]])
+
+        if not len(kept):
+            return cls(np.zeros(1), np.zeros(1))
+        return cls(moments(before, kept), moments(after, np.arange(len(kept))))
+
+    def at(self, times_ns: FloatArray) -> FloatArray:
+        """Return the new times of moments of the host."""
+        inside = np.interp(times_ns, self.old_ns, self.new_ns)
+        return inside + np.minimum(times_ns - self.old_ns[0], 0) + np.maximum(times_ns - self.old_ns[-1], 0)

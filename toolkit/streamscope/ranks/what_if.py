@@ -1,0 +1,681 @@
+"""What-if over ranks: a job with a repaired rank, faster links, merged collectives, without overlap, or with other kernels."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from streamscope.arguments import shown
+from streamscope.arrays import IntArray
+from streamscope.errors import TraceError
+from streamscope.predicting.prediction import predicted_device
+from streamscope.predicting.scenario import checked_factor, chosen, is_factor, picked_words, scaled, without
+from streamscope.predicting.tasks import Task
+from streamscope.ranks.clocks import Clocks
+from streamscope.ranks.job import Job
+from streamscope.ranks.matching import matched
+from streamscope.ranks.rank import Rank
+from streamscope.ranks.replay import RankTimes, RankWork, replayed, retimed_trace, waits_are_told, works_of
+from streamscope.results.result import Result
+from streamscope.trace.file_checks import plain
+from streamscope.words import aligned, counted, format_us, listed, percent, time_text
+
+HEADS = ("rank", "GPU", "waiting, µs", "predicted", "exposed, µs", "predicted")
+_MOST_ROWS = 16
+_WORST_REPLAY = 0.02
+"""From this error of the replay on, a prediction is warned of."""
+_INFERRED = (
+    "event waits of {} are not in the files: a collective waits for what was launched before it, other work for what it began right behind, "
+    "so work may wait longer than predicted where transfers become longer"
+)
+_ONE_SIZE = "the latency of {} is not known, since all have one size: "
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """A job as recorded, ready for a replay."""
+
+    job: Job
+
+    @cached_property
+    def works(self) -> tuple[RankWork, ...]:
+        """Work of each rank."""
+        return works_of(self.job)
+
+    @cached_property
+    def times(self) -> list[RankTimes]:
+        """Its replay without a change."""
+        return replayed(self.works, self.job)
+
+    @cached_property
+    def replay(self) -> Job:
+        """The replay as a job."""
+        return self.retimed(self.works, self.times, ())
+
+    def retimed(self, works: Sequence[RankWork], times: Sequence[RankTimes], notes: tuple[str, ...]) -> Job:
+        """Return the job with the times of a replay: one clock, whose errors are those of the recording."""
+        zero_ns = min((each.start_ns[0] for each in times if each.start_ns and not math.isnan(each.start_ns[0])), default=0.0)
+        zero_ns = min([zero_ns, *(work.begin_ns for work in works if work.tasks)])
+        ranks = []
+        for rank, work, after in zip(self.job.ranks, works, times, strict=True):
+            info = replace(
+                rank.trace.info, device=predicted_device(rank.trace.info.device), recorder="prediction", ledger={}, memory={}, zero_ns=0,
+                notes=(*notes, *rank.trace.info.notes),
+            )  # fmt: skip
+            trace = retimed_trace(work, self.times[work.source], after, info, zero_ns)
+            ranks.append(replace(rank, trace=trace))
+        return Job(tuple(ranks), matched(ranks, 0), _one_clock(self.job.clocks), 0, self.job.warnings)
+
+    @cached_property
+    def latency_ns(self) -> dict[tuple[int, int], float]:
+        """Transfer of no bytes, by kind and communicator: where a line through the shortest and the longest ones has it."""
+        parts, waits = self.job.matched.parts, self.job.waits
+        rows = np.flatnonzero(waits.known & parts.kernel & (parts.nbytes > 0))
+        found = {}
+        for key in np.unique(np.stack([parts.kind[rows], parts.communicator[rows]], axis=1), axis=0).tolist():
+            own = rows[(parts.kind[rows] == key[0]) & (parts.communicator[rows] == key[1])]
+            sizes = np.unique(parts.nbytes[own])
+            low_ns, high_ns = (float(np.median(waits.transfer_ns[own[parts.nbytes[own] == size]])) for size in (sizes[0], sizes[-1]))
+            if len(sizes) > 1:
+                slope = max(0.0, high_ns - low_ns) / float(sizes[-1] - sizes[0])
+                found[key[0], key[1]] = float(np.clip(low_ns - slope * float(sizes[0]), 0.0, low_ns))
+        return found
+
+    @cached_property
+    def key_of(self) -> dict[int, tuple[int, int]]:
+        """Kind and communicator of each collective, as numbers of `Parts.texts`."""
+        parts = self.job.matched.parts
+        columns = (self.job.matched.operation.tolist(), parts.kind.tolist(), parts.communicator.tolist())
+        return {operation: (kind, communicator) for operation, kind, communicator in zip(*columns, strict=True) if operation >= 0}
+
+    def latencies_of(self, work: RankWork) -> dict[int, float]:
+        """Return the latency of each row that is a part of a collective; 0 where it is not known."""
+        return {row: self.latency_ns.get(self.key_of[operation], 0.0) for row, operation in work.operation.items()}
+
+    def of_one_size(self) -> list[str]:
+        """Name the kinds of collectives whose latency is not known."""
+        texts = self.job.matched.parts.texts
+        return sorted({texts[kind] or "collectives" for kind, _ in {*self.key_of.values()} - {*self.latency_ns}})
+
+
+def _one_clock(clocks: Clocks) -> Clocks:
+    none, error_ns = np.zeros(len(clocks.group)), clocks.error_ns
+    return replace(clocks, offset_ns=none, low_ns=-error_ns, high_ns=error_ns, drift=none, middle_ns=none)
+
+
+@dataclass(frozen=True, repr=False)
+class JobPrediction(Result):
+    """A job as it would be with changes, as `Job.what_if` predicts it: change it further, and compare it with the recording.
+
+    All ranks are replayed: their calls, streams and waits as `ss.what_if` has them, and collectives whose transfer begins when the last rank
+    has come. Predicted times are labelled as simulated.
+
+    Attributes
+    ----------
+    works : tuple of RankWork
+        Work of each rank, with all changes.
+    changes, notes : tuples of str
+        Changes, and what to know before you believe the prediction.
+    rank : int, optional
+        The rank that `like`, `kernel` and `without` change; None is all.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
+    >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
+    >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+    >>> prediction = job.what_if().serial()
+    >>> prediction.changes, prediction.speedup < 1
+    (('nothing hides',), True)
+    >>> len(prediction.job.ranks), prediction.job.simulated
+    (2, True)
+    """
+
+    view = "job_prediction"
+
+    recording: _Recording = field(repr=False, compare=False)
+    works: tuple[RankWork, ...] = field(repr=False)
+    changes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    rank: int | None = None
+
+    @property
+    def recorded(self) -> Job:
+        """The job that it was made from."""
+        return self.recording.job
+
+    @property
+    def unchanged(self) -> Job:
+        """The replay without any change: as far as it is from the recording, a prediction may be off."""
+        return self.recording.replay
+
+    @cached_property
+    def job(self) -> Job:
+        """The predicted job, with a trace for each rank: read, saved and shown like a recorded one.
+
+        Raises
+        ------
+        TraceError
+            With these changes, ranks would wait for each other for ever.
+        """
+        if not self.changes:
+            return self.unchanged
+        notes = tuple(f"changed: {change}" for change in self.changes)
+        return self.recording.retimed(self.works, replayed(self.works, self.recorded), ("predicted by a replay of all ranks", *notes))
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the replay without changes: by the median of steps where both have as many, else by the whole."""
+        before_us, after_us = self._compared_us()
+        return before_us / after_us if after_us else math.inf
+
+    def _compared_us(self) -> tuple[float, float]:
+        jobs = (self.unchanged, self.job)
+        if len({len(job.steps) for job in jobs}) == 1 and len(self.job.steps):
+            before_us, after_us = (float(np.median(job.steps.length_ns)) / 1e3 for job in jobs)
+        else:
+            before_us, after_us = (job.length_ns / 1e3 for job in jobs)
+        return before_us, after_us
+
+    @property
+    def replay_error(self) -> float:
+        """How far the replay without changes is from the recording, as a share of its length."""
+        recorded_ns = self.recorded.length_ns
+        return abs(self.unchanged.length_ns / recorded_ns - 1) if recorded_ns else 0.0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know before you believe the prediction."""
+        untold = [rank.number for rank in self.recorded.ranks if not waits_are_told(rank.trace)]
+        ranks = f"{'ranks' if len(untold) > 1 else 'rank'} {listed([str(number) for number in untold[:_MOST_ROWS]])}"
+        more = f" and {len(untold) - _MOST_ROWS:,} more" if len(untold) > _MOST_ROWS else ""
+        error = self.replay_error
+        replay = f"the replay without a change takes {time_text(self.unchanged.length_ns)} of {time_text(self.recorded.length_ns)}"
+        off = f": that is {percent(error)} off, so what it predicts may be as far off" if error > _WORST_REPLAY else ""
+        alone = [] if self.recorded.matched.whole.any() else ["no collective joins the ranks, so each is replayed alone"]
+        return (replay + off, *alone, *([_INFERRED.format(ranks + more)] if untold else []), *self.remarks)
+
+    def what_if(self, rank: int | None = None) -> JobPrediction:
+        """Choose the rank that the next changes are for, and keep the changes; None is all ranks.
+
+        Raises
+        ------
+        TraceError
+            The job has no such rank.
+        """
+        if rank is not None:
+            self._index(rank)
+        return replace(self, rank=rank)
+
+    def like(self, rank: int) -> JobPrediction:
+        """Repair the chosen rank: its kernels and its host do what those of another rank do, at the same times.
+
+        So kernels that the other rank does not have are gone, and those that it has besides are there. Transfers stay: a slow link is no
+        property of one rank's work.
+
+        Parameters
+        ----------
+        rank : int
+            The rank that shows how it should be.
+
+        Raises
+        ------
+        TraceError
+            No rank was chosen by `what_if`, the job has no such rank, or the two do not take part in the same sequence of collectives.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
+        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> job.what_if(rank=1).like(rank=0).changes
+        ('rank 1 like rank 0',)
+        """
+        if self.rank is None:
+            raise TraceError("which rank is to be repaired was not said", hint="for example job.what_if(rank=2).like(rank=1)")
+        late, other = self._index(self.rank), self._index(rank)
+        works = list(self.works)
+        works[late] = _in_place_of(works[late], works[other], (self.rank, rank))
+        return self._changed(works, f"rank {self.rank} like rank {rank}")
+
+    def link(self, scale: float) -> JobPrediction:
+        """Make the links between ranks so many times as fast: transfers of collectives become shorter, but for their latency.
+
+        The latency of a kind of collective is what a line through its shortest and its longest transfers has at no bytes. Where all have
+        one size it is not known, and taken to be nothing; a note says so.
+
+        Parameters
+        ----------
+        scale : float
+            2 is twice as fast.
+
+        Raises
+        ------
+        TraceError
+            The scale is not a number above 0, or the job has no matched collectives.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
+        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> job.what_if().link(scale=0.5).speedup < 1
+        True
+        """
+        if not is_factor(scale) or not 1e-6 <= scale <= 1e6:
+            raise TraceError(f"links cannot be {scale!r:.40} times as fast", hint="give a number above 0, 2 for twice as fast")
+        if not self.recording.key_of:
+            raise TraceError("no collective was matched, so no transfer is known", hint="job.warnings says what was left out, and why")
+        works = [_faster_links(work, float(scale), self.recording.latencies_of(work)) for work in self.works]
+        unknown = self.recording.of_one_size()
+        said = [_ONE_SIZE.format(listed(unknown)) + "all of their transfer becomes shorter or longer"] if unknown else []
+        return self._changed(works, f"links × {scale:g}", *said)
+
+    def collective(self, kind: str) -> Collectives:
+        """Choose the collectives of a kind, to merge them.
+
+        Parameters
+        ----------
+        kind : str
+            ``"all_reduce"``, ``"all_gather"``, ``"reduce_scatter"`` and so on.
+
+        Raises
+        ------
+        TraceError
+            No matched collective is of this kind.
+        """
+        texts = self.recorded.matched.parts.texts
+        known = sorted({texts[code] for code, _ in self.recording.key_of.values() if texts[code]})
+        if kind not in known:
+            raise TraceError(
+                f"no matched collective is of the kind {shown(kind)}", hint=f"there are {listed(known)}" if known else "none was matched"
+            )
+        return Collectives(self, kind)
+
+    def serial(self) -> JobPrediction:
+        """Let nothing hide: each rank runs one thing at a time, kernels, copies and collectives, in the order of their launches.
+
+        Kernels keep the time that they have beside each other in the recording.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
+        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> serial = job.what_if().serial()
+        >>> serial.job.times[0].exposed_us > job.times[0].exposed_us
+        True
+        """
+        return self._changed([_one_at_a_time(work) for work in self.works], "nothing hides")
+
+    def kernel(self, *patterns: str) -> JobKernels:
+        """Choose kernels, copies or host functions by name, on all ranks or on the one that `what_if` chose.
+
+        Parameters
+        ----------
+        *patterns : str
+            As those of `Prediction.kernel`; also a kind of collectives, such as ``"all_reduce"``, whose transfer is meant.
+
+        Raises
+        ------
+        TraceError
+            Nothing is called like that.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
+        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> job.what_if().kernel("matmul").scale(0.5).speedup > 1
+        True
+        """
+        return JobKernels(self, patterns, tuple(self._picked(patterns)))
+
+    def without(self, *patterns: str) -> JobPrediction:
+        """Leave out kernels, copies, host functions or collectives, chosen as by `kernel`, with the host's time for them.
+
+        Raises
+        ------
+        TraceError
+            Nothing is called like that, or nothing else is left.
+        """
+        picked = self._picked(patterns)
+        if not any(not one for each in picked for one in each):
+            raise TraceError(f"nothing is left without {', '.join(patterns)!r}", hint="leave out less")
+        works = [
+            replace(work, tasks=tuple(without(work.tasks, each)), kept=work.kept[~np.array(each, bool)]) if any(each) else work
+            for work, each in zip(self.works, picked, strict=True)
+        ]
+        return self._changed(works, f"without {self._words(picked, patterns)}")
+
+    def _picked(self, patterns: Sequence[str]) -> list[list[bool]]:
+        """Tell of each task of each rank whether a pattern names it; each pattern names some on some rank."""
+        if not patterns:
+            raise TraceError("a name of kernels is missing", hint='for example "relu*"')
+        ranks = range(len(self.works)) if self.rank is None else [self._index(self.rank)]
+        found = [[False] * len(work.tasks) for work in self.works]
+        for pattern in patterns:
+            wrong: list[TraceError] = []
+            for at in ranks:
+                try:
+                    picked = _named(self.works[at], pattern)
+                except TraceError as error:
+                    wrong.append(error)
+                else:
+                    found[at] = [one or other for one, other in zip(found[at], picked, strict=True)]
+            if len(wrong) == len(ranks):
+                raise wrong[0]
+        return found
+
+    def _words(self, picked: Sequence[Sequence[bool]], patterns: Sequence[str]) -> str:
+        tasks = [task for work in self.works for task in work.tasks]
+        on = "" if self.rank is None else f" on rank {self.rank}"
+        return picked_words(tasks, [one for each in picked for one in each], patterns) + on
+
+    def _index(self, number: int) -> int:
+        for at, rank in enumerate(self.recorded.ranks):
+            if rank.number == number and type(number) is int:
+                return at
+        known = [str(rank.number) for rank in self.recorded.ranks]
+        more = f" and {len(known) - _MOST_ROWS:,} more" if len(known) > _MOST_ROWS else ""
+        raise TraceError(f"the job has no rank {shown(number)}", hint=f"it has {', '.join(known[:_MOST_ROWS])}{more}")
+
+    def _changed(self, works: Iterable[RankWork], change: str, *notes: str) -> JobPrediction:
+        remarks = (*self.remarks, *(note for note in notes if note not in self.remarks))
+        return replace(self, works=tuple(works), changes=(*self.changes, change), remarks=remarks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return both jobs beside each other as JSON values: steps, and busy, waiting, transfer and exposed time of each rank in µs."""
+        before, after = self.recorded, self.job
+        ranks = [
+            {"rank": rank.number, "recorded": vars(one), "predicted": vars(other)}
+            for rank, one, other in zip(before.ranks, before.times, after.times, strict=True)
+        ]
+        found: dict[str, Any] = plain(
+            {
+                "changes": list(self.changes),
+                "length_us": {"recorded": before.length_ns / 1e3, "replay": self.unchanged.length_ns / 1e3, "predicted": after.length_ns / 1e3},
+                "step_us": {"recorded": before.step_us, "replay": self.unchanged.step_us, "predicted": after.step_us},
+                "speedup": None if math.isinf(self.speedup) else round(self.speedup, 4),
+                "ranks": ranks,
+                "notes": list(self.notes),
+            }
+        )
+        return found
+
+    @property
+    def title(self) -> str:
+        """The job and the changes, in a line."""
+        return f"{self.recorded.title}; predicted{': ' + ', '.join(self.changes) if self.changes else ' without a change'}"
+
+    @property
+    def verdict(self) -> str:
+        """The finding in words."""
+        before_us, after_us = self._compared_us()
+        what = "a step takes" if len({len(job.steps) for job in (self.unchanged, self.job)}) == 1 and len(self.job.steps) else "the job takes"
+        recorded_us = self.recorded.step_us["median"] if what == "a step takes" else self.recorded.length_ns / 1e3
+        recorded = "" if recorded_us is None else f"{time_text(recorded_us * 1e3)} as recorded, "
+        slow = round(self.speedup, 2) < 1
+        times = f"{1 / self.speedup:,.2f} times as slow" if slow else f"{self.speedup:,.2f} times as fast"
+        compared = f", so the change makes it {times}" if self.changes else ""
+        unchanged = f"{time_text(before_us * 1e3)} replayed without a change, " if self.changes else ""
+        return f"Predicted, not measured: {what} {recorded}{unchanged}and {time_text(after_us * 1e3)} predicted{compared}."
+
+    def table_rows(self) -> list[tuple[str, ...]]:
+        """Return the table of ranks as texts, under `HEADS`."""
+        each = zip(self.recorded.ranks, self.recorded.times, self.job.times, strict=True)
+        return [
+            (str(rank.number), rank.gpu, *map(format_us, (one.waiting_us, other.waiting_us, one.exposed_us, other.exposed_us)))
+            for rank, one, other in each
+        ]
+
+    def __str__(self) -> str:
+        rows = self.table_rows()
+        more = [f"and {counted(len(rows) - _MOST_ROWS, 'more rank')}"] if len(rows) > _MOST_ROWS else []
+        return "\n".join([self.title, self.verdict, "", *aligned([HEADS, *rows[:_MOST_ROWS]], numbers=True), *more, *self.notes])
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class JobKernels:
+    """Kernels of ranks that were chosen by name; ``picked`` says of each task of each rank whether it is one of them."""
+
+    prediction: JobPrediction
+    patterns: tuple[str, ...]
+    picked: tuple[Sequence[bool], ...]
+
+    def __len__(self) -> int:
+        return sum(map(sum, self.picked))
+
+    def __repr__(self) -> str:
+        return f"<JobKernels {', '.join(self.patterns)!r}: {len(self):,}>"
+
+    def scale(self, factor: float) -> JobPrediction:
+        """Predict with these taking ``factor`` times as long; of collectives, their transfers.
+
+        Raises
+        ------
+        TraceError
+            The factor is not a number above 0, or makes kernels more than a million times as long.
+        """
+        prediction, number = self.prediction, checked_factor(factor)
+        works = [
+            replace(work, tasks=tuple(scaled(work.tasks, each, number))) for work, each in zip(prediction.works, self.picked, strict=True)
+        ]
+        return prediction._changed(works, f"{prediction._words(self.picked, self.patterns)} × {number:g}")  # noqa: SLF001
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Collectives of one kind of a job."""
+
+    prediction: JobPrediction
+    kind: str
+
+    def __repr__(self) -> str:
+        return f"<Collectives {self.kind!r}>"
+
+    def bucket(self, size: str | int) -> JobPrediction:
+        """Predict with these merged into buckets: as many that follow each other in a communicator as have this size together.
+
+        A bucket begins when its last part is ready on each rank, and takes as long as its parts without the latency of all but one. Parts
+        for which something waits before the last one is launched stay apart. None is split: files do not tell when its pieces were ready.
+
+        Parameters
+        ----------
+        size : str or int
+            ``"25 MB"``, ``"32 MiB"``, or bytes.
+
+        Raises
+        ------
+        TraceError
+            The size is not one, or none can be merged.
+        """
+        limit = size_in_bytes(size)
+        prediction, recording = self.prediction, self.prediction.recording
+        texts, key_of = recording.job.matched.parts.texts, recording.key_of
+        merged_into: dict[int, int] = {}
+        for key in sorted({key for key in key_of.values() if texts[key[0]] == self.kind}):
+            merged_into |= _buckets(prediction.works, {one for one, its in key_of.items() if its == key}, limit)
+        if not any(one != last for one, last in merged_into.items()):
+            raise TraceError(
+                f"no {self.kind} can be merged into buckets of {shown(size)}",
+                hint="they are as large already, something waits for each, or their sizes are not known; none can be split, since files do "
+                "not tell when its pieces were ready",
+            )
+        works = [_merged(work, merged_into, recording.latencies_of(work), prediction.recorded) for work in prediction.works]
+        count = len({last for one, last in merged_into.items() if one != last})
+        of = len(merged_into)
+        said = []
+        if self.kind in recording.of_one_size():
+            said = [_ONE_SIZE.format(self.kind) + "a bucket takes as long as all its parts"]
+        kept = of - sum(one != last for one, last in merged_into.items())
+        return prediction._changed(works, f"{of:,} {self.kind} in {kept:,} buckets, {count:,} of them merged", *said)  # noqa: SLF001
+
+
+def size_in_bytes(size: str | int) -> int:
+    """Return a size as bytes: ``"25 MB"`` are 25,000,000, ``"25 MiB"`` 26,214,400.
+
+    Raises
+    ------
+    TraceError
+        It is not a size above 0.
+    """
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([a-zA-Z]*)\s*", str(size)) if isinstance(size, str | int) else None
+    unit = _BYTES.get(found[2].lower()) if found else None
+    nbytes = int(float(found[1]) * unit) if found and unit else 0
+    if nbytes <= 0 or isinstance(size, bool):
+        raise TraceError(f"{shown(size)} is not a size", hint='for example "25 MB", "32 MiB", or a number of bytes')
+    return nbytes
+
+
+def what_if_job(job: Job, rank: int | None = None) -> JobPrediction:
+    """Return the prediction of a job without changes; `Job.what_if` describes it."""
+    recording = _Recording(job)
+    return JobPrediction(recording, recording.works).what_if(rank)
+
+
+def _named(work: RankWork, pattern: str) -> list[bool]:
+    """Tell of each task whether a pattern names it: as in `ss.what_if`, or the kind of its collective."""
+    kinds = dict(zip(work.trace.collectives.span.tolist(), work.trace.collectives.words("kind"), strict=True))
+    of_kind = [bool(task.rows) and kinds.get(task.rows[0]) == pattern for task in work.tasks]
+    return of_kind if any(of_kind) else chosen(work.tasks, work.trace, pattern)
+
+
+def _in_place_of(late: RankWork, other: RankWork, numbers: tuple[int, int]) -> RankWork:
+    """Return the work of another rank with the collectives of a late one."""
+    pairs = _paired(late, other, numbers)
+    ours, theirs = (np.array(column, np.int64) for column in zip(*sorted(pairs, key=lambda pair: pair[1]), strict=True)) if pairs else ([], [])
+    facts = late.trace.collectives
+    at = np.searchsorted(facts.span, ours)
+    columns = {name: getattr(facts, name)[at] for name in ("instance", "kind", "op", "nbytes", "ranks", "communicator", "sequence")}
+    return replace(
+        other,
+        trace=replace(other.trace, collectives=replace(facts, span=np.asarray(theirs, np.int64), **columns)),
+        operation={row: late.operation[own] for own, row in pairs},
+        transfer_ns={row: late.transfer_ns[own] for own, row in pairs if own in late.transfer_ns},
+        nbytes={row: late.nbytes[own] for own, row in pairs if own in late.nbytes},
+    )
+
+
+def _paired(late: RankWork, other: RankWork, numbers: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return rows of collectives of two ranks that stand for each other: parts of one operation, else the same kinds and sizes in order."""
+    present = [[task.rows[0] for task in work.tasks if work.operation_of(task) is not None] for work in (late, other)]
+    row_of = {other.operation[row]: row for row in present[1]}
+    if {late.operation[row] for row in present[0]} == set(row_of):
+        return [(row, row_of[late.operation[row]]) for row in present[0]]
+    tokens = []
+    for work, rows in zip((late, other), present, strict=True):
+        facts = work.trace.collectives
+        at = np.searchsorted(facts.span, rows)
+        kinds = facts.words("kind")
+        tokens.append([(kinds[one], int(facts.nbytes[one])) for one in at.tolist()])
+    if tokens[0] != tokens[1]:
+        raise TraceError(
+            f"rank {numbers[0]} cannot be like rank {numbers[1]}: they do not take part in the same sequence of collectives",
+            hint="choose a rank with the same part in the job; kernel(...).scale(...) changes single kernels",
+        )
+    return list(zip(*present, strict=True))
+
+
+def _faster_links(work: RankWork, scale: float, latency_ns: dict[int, float]) -> RankWork:
+    """Return work whose transfers beyond their latency take as much shorter."""
+
+    def own_time(task: Task) -> Task:
+        alone = work.operation_of(task) is not None and task.rows[0] not in work.transfer_ns
+        return replace(task, factor=task.factor / scale) if alone else task
+
+    transfer_ns = {row: min(latency_ns[row], ns) + max(0.0, ns - latency_ns[row]) / scale for row, ns in work.transfer_ns.items()}
+    return replace(work, tasks=tuple(map(own_time, work.tasks)), transfer_ns=transfer_ns)
+
+
+def _one_at_a_time(work: RankWork) -> RankWork:
+    """Return work of which each piece comes after the one that was launched before."""
+    tasks, last = list[Task](), -1
+    for position, task in enumerate(work.tasks):
+        chained = last >= 0 and not task.on_host and last not in task.after
+        tasks.append(replace(task, after=(*task.after, last)) if chained else task)
+        last = last if task.on_host else position
+    return replace(work, tasks=tuple(tasks))
+
+
+def _buckets(works: Sequence[RankWork], operations: set[int], limit: int) -> dict[int, int]:
+    """Return for each collective the last one of its bucket."""
+    taking_part = [
+        work for work in works if any(work.operation_of(task) in operations for task in work.tasks)
+    ]  # fmt: skip
+    if not taking_part:
+        return {}
+    order = list(dict.fromkeys(one for task in taking_part[0].tasks if (one := taking_part[0].operation_of(task)) in operations))
+    index = {operation: place for place, operation in enumerate(order) if operation is not None}
+    held = np.max([_awaited_before(work, index) for work in taking_part], axis=0)
+    facts = taking_part[0].trace.collectives
+    size_of = dict(zip(facts.span.tolist(), facts.nbytes.tolist(), strict=True)) | taking_part[0].nbytes
+    sizes = [0] * len(order)
+    for row, operation in taking_part[0].operation.items():
+        if operation in index:
+            sizes[index[operation]] = size_of.get(row, 0)
+    first = np.zeros(len(order), np.int64)
+    total = 0
+    for place, size in enumerate(sizes):
+        begin = first[place - 1] if place else 0
+        total += size
+        alone = place == 0 or total > limit or held[place] >= begin or not size or not sizes[place - 1]
+        total = size if alone else total
+        first[place] = place if alone else begin
+    last = {int(begin): place for place, begin in enumerate(first)}
+    return {operation: order[last[int(first[place])]] for operation, place in index.items()}  # type: ignore[misc]
+
+
+def _awaited_before(work: RankWork, index: dict[int, int]) -> IntArray:
+    """Return for each of some collectives the newest of them for which something waits that was launched before it; -1 for none."""
+    never = len(index)
+    found, newest, latest = np.full(len(index), never), -1, -1
+    for task in work.tasks:
+        place = index.get(work.operation_of(task) if task.rows else None, -1)  # type: ignore[arg-type]
+        if place >= 0:
+            # A bucket waits for all: parts that keep their own time, or come in another order, stay apart.
+            found[place] = newest if task.rows[0] in work.transfer_ns and place > latest else never
+            latest = max(latest, place)
+        else:
+            awaited = (index.get(work.operation_of(work.tasks[earlier]), -1) for earlier in task.after)  # type: ignore[arg-type]
+            newest = max(newest, *awaited, -1)
+    return found
+
+
+def _merged(work: RankWork, last_of: dict[int, int], latency_ns: dict[int, float], job: Job) -> RankWork:
+    """Return work in which the last collective of each bucket stands for all of it."""
+    facts = work.trace.collectives
+    size_of = dict(zip(facts.span.tolist(), facts.nbytes.tolist(), strict=True)) | work.nbytes
+    last_row = {work.operation[row]: row for row in work.transfer_ns}
+    transfer_ns, nbytes = dict(work.transfer_ns), dict(work.nbytes)
+    tasks, kept, number = list[Task](), list[int](), dict[int, int]()
+    awaited: dict[int, set[int]] = {}
+    bucket_of = [last_of.get(operation) if (operation := work.operation_of(task)) is not None else None for task in work.tasks]
+    place_of: dict[int, int] = {}
+    for position, (task, last) in enumerate(zip(work.tasks, bucket_of, strict=True)):
+        mine = {one for one in task.after if last is None or bucket_of[one] != last}
+        after = {place_of[bucket] if (bucket := bucket_of[one]) is not None else number[one] for one in mine}
+        if last is not None and work.operation_of(task) != last:
+            awaited.setdefault(last, set()).update(after)
+            row, into = task.rows[0], last_row[last]
+            transfer_ns[into] += max(0.0, transfer_ns.pop(row) - latency_ns[row])
+            nbytes[into] = nbytes.get(into, size_of.get(into, 0)) + size_of.get(row, 0)
+            continue
+        if last is not None:
+            after |= awaited.get(last, set())
+            place_of[last] = len(tasks)
+        number[position] = len(tasks)
+        tasks.append(replace(task, after=tuple(sorted(after))))
+        kept.append(int(work.kept[position]))
+    gone = set(work.transfer_ns) - set(transfer_ns)
+    operation = {row: one for row, one in work.operation.items() if row not in gone}
+    return replace(work, tasks=tuple(tasks), kept=np.array(kept, np.int64), operation=operation, transfer_ns=transfer_ns, nbytes=nbytes)
