@@ -78,6 +78,7 @@ RESULTS = {
     "CompilationLog": "streamscope.kernels.compile.compilation_log",
     "Gain": "streamscope.parallelising.parallelised",
     "Job": "streamscope.ranks.job",
+    "JobPrediction": "streamscope.ranks.what_if",
     "LoadedCapture": "streamscope.capturing.saved",
     "Parallelised": "streamscope.parallelising.parallelised",
     "Prediction": "streamscope.predicting.prediction",

@@ -90,6 +90,7 @@ KINDS = {
     "diff": lambda: ss.diff(*(run.trace for run in comparison().values())),
     "graph": lambda: GraphView("net", 0, (GraphNode(NodeKind.KERNEL, "relu"), GraphNode(NodeKind.KERNEL, "add", (0,)))),
     "host-totals": host_totals,
+    "job-prediction": lambda: Job.of(planted(3, 6).ranks).what_if().kernel("k1").scale(0.5),
     "memory": lambda: ss.analysis.memory(
         replace(comparison()["sync"].trace, memory=Allocations.of([Allocation(512, 10, 900, name="tanh")]))
     ),

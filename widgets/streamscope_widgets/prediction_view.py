@@ -1,19 +1,31 @@
-"""Predictions: one beside the trace that it was made from, both on one axis; and several beside the runs that they were verified by."""
+"""Predictions: one beside the trace that it was made from, on one axis; of all ranks of a job; and several beside the runs that verify them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from streamscope.analysis.summary import summary
 from streamscope.predicting.prediction import Prediction, what_if
 from streamscope.predicting.verify import Verification, ran_heading
 from streamscope.results.views import View
 from streamscope.trace import TimelineGroup
-from streamscope.words import shortened, time_text
+from streamscope.words import counted, shortened, time_text
 from streamscope_widgets.payload import as_groups, label_of
-from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, block, lead, small, table
+from streamscope_widgets.ranks_view import waiting_svg
+from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, block, image, lead, small, table, warned
 from streamscope_widgets.still_timeline import timeline_image, timeline_svg
 from streamscope_widgets.trace_view import head, trace_report
 
-LONGEST_CHANGES = 200
+if TYPE_CHECKING:
+    from streamscope.ranks.what_if import JobPrediction
+
+LONGEST_CHANGES, LONGEST_CELL = 200, 80
+MOST_RANKS = 64
+_HEADS = {
+    "waiting, µs": "In collectives, until the last rank began, as recorded.",
+    "exposed, µs": "Time with communication and no other kernel, as recorded.",
+}
 
 
 def prediction_html(prediction: Prediction) -> Html:
@@ -63,6 +75,42 @@ def verification_html(found: Verification) -> Html:
     )
 
 
+def job_prediction_html(prediction: JobPrediction) -> Html:
+    """Return the ranks of a job before and after changes as HTML that needs no script, style sheet or network."""
+    rows = [Row(tuple(shortened(cell, LONGEST_CELL) for cell in cells)) for cells in prediction.table_rows()[:MOST_RANKS]]
+    columns = [Column(head, _HEADS.get(head, ""), "text" if head == "GPU" else "number") for head in prediction.heads]
+    more = [small(f"and {counted(len(prediction.works) - MOST_RANKS, 'more rank')}")] if len(prediction.works) > MOST_RANKS else []
+    maps = [
+        image(waiting_svg(job), f"{title}: waiting in collectives, by rank and step")
+        for title, job in (("As recorded", prediction.recorded), ("Predicted", prediction.job))
+        if job.waits.waiting_ns.any()
+    ]
+    return block(
+        above(shortened(prediction.title, 2 * LONGEST_CHANGES)),
+        lead(shortened(prediction.verdict, 1000)),
+        *maps,
+        table(columns, rows),
+        *more,
+        timeline_image(job_prediction_groups(prediction), prediction.verdict),
+        warned(prediction.notes, 5, 300),
+    )
+
+
+def job_prediction_groups(prediction: JobPrediction, ranks: Sequence[int] = ()) -> tuple[TimelineGroup, ...]:
+    """Return ranks as recorded and as predicted; by default those whose waiting changes most."""
+    groups = []
+    for number, recorded, predicted in prediction.shown(ranks):
+        groups.append(TimelineGroup(recorded, label=f"rank {number}", comparison=""))
+        groups.append(TimelineGroup(predicted, label=f"rank {number}, predicted", comparison=""))
+    return as_groups(groups)
+
+
+JOB_PREDICTION = View(
+    of="job-prediction",
+    html=job_prediction_html,
+    pictures={"timeline": lambda prediction: timeline_svg(job_prediction_groups(prediction))},
+    timeline="streamscope_widgets.timeline:job_prediction_timeline",
+)
 PREDICTION = View(
     of="prediction",
     html=prediction_html,

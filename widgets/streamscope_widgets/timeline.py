@@ -18,7 +18,7 @@ from streamscope_widgets.details import details_of
 from streamscope_widgets.diff_view import diff_groups
 from streamscope_widgets.messages import Answer, Spans
 from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, nature_of
-from streamscope_widgets.prediction_view import predicted_words, prediction_groups
+from streamscope_widgets.prediction_view import job_prediction_groups, predicted_words, prediction_groups
 from streamscope_widgets.show.html import EMPTY
 from streamscope_widgets.still_timeline import timeline_still
 from streamscope_widgets.tile_questions import QUESTIONS, answer
@@ -26,11 +26,14 @@ from streamscope_widgets.tiles import Tiles, needs_tiles
 from streamscope_widgets.trace_view import NATURE_WORDS, finding_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamscope.analysis.diff import TraceDiff
     from streamscope.comparing.comparison import Comparison
     from streamscope.compiling.compare_compilation import CompilationComparison
     from streamscope.kernels.compile.compilation_log import CompilationLog
     from streamscope.predicting.prediction import Prediction
+    from streamscope.ranks.what_if import JobPrediction
 
 
 SHOWS = ("overlap", "critical path", "by code", "counters")
@@ -235,6 +238,11 @@ def prediction_timeline(prediction: Prediction, by: str) -> TimelineWidget:
     if by != "stream":
         return trace_timeline(prediction, by)
     return TimelineWidget(prediction_groups(prediction), predicted_words(prediction))
+
+
+def job_prediction_timeline(prediction: JobPrediction, ranks: Sequence[int]) -> TimelineWidget:
+    """Return ranks as recorded and as predicted, live on one axis."""
+    return TimelineWidget(job_prediction_groups(prediction, ranks), prediction.verdict)
 
 
 def diff_timeline(found: TraceDiff) -> TimelineWidget:

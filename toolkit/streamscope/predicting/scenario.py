@@ -149,7 +149,9 @@ def scaled(tasks: Sequence[Task], picked: Sequence[bool], factor: float) -> list
     found = [longer(task) if change else task for task, change in zip(tasks, picked, strict=True)]
     taken_ns = sum(task.alone_ns + task.gap_ns + max(0.0, task.call_ns) for task in found)
     if taken_ns > MOST_NS / 2:
-        raise TraceError(f"the run would take up to {time_text(taken_ns)} with kernels {factor:g} times as long", hint="give a smaller factor")
+        raise TraceError(
+            f"the run would take up to {time_text(taken_ns)} with kernels {factor:g} times as long", hint="give a smaller factor"
+        )
     return found
 
 

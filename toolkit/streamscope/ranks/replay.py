@@ -1,8 +1,8 @@
-"""The replay of a job: each rank's host, streams and waits as `ss.what_if` has them, and collectives that begin when the last rank has come.
+"""The replay of a job: hosts, streams and waits as `ss.what_if` has them, and collectives that begin when the last rank has come.
 
 Nothing of a rank is simulated anew. Each call comes as long after the one before as in the recording, each kernel as long after what it
-waited for, and takes as long. Only what waits for other ranks is left open: a part of a collective ends its own transfer after the last part
-has begun. So the unchanged replay is the recording, and a change moves what depends on it.
+waited for, and takes as long. Only what waits for other ranks is left open: a part of a collective ends as long after the last part has
+begun as in the recording. So the unchanged replay is the recording, and a change moves what depends on it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -51,7 +52,8 @@ class RankWork:
     operation : mapping of int to int
         Number of the collective that a row of the trace is a part of, where all its parts are there.
     transfer_ns : mapping of int to float
-        How long a part goes on after the last one of its collective began. Parts that ended before that are not in it: they keep their time.
+        How long a part goes on after the last one of its collective began. Parts that ended before that are not in it, and keep their
+        time.
     nbytes : mapping of int to int
         Sizes of rows that stand for several collectives.
     """
@@ -65,6 +67,17 @@ class RankWork:
     operation: Mapping[int, int]
     transfer_ns: Mapping[int, float]
     nbytes: Mapping[int, int] = field(default_factory=dict)
+
+    @cached_property
+    def run_start_ns(self) -> int:
+        """When the first call of its host began, on the rank's own clock."""
+        return run_start_ns(self.trace.spans) if self.tasks else 0
+
+    @property
+    def first_ns(self) -> float:
+        """When the first of its spans began, on the job's clock."""
+        spans = self.trace.spans
+        return self.begin_ns + (float(spans.start_ns.min()) - self.run_start_ns if len(spans) else 0.0)
 
     def operation_of(self, task: Task) -> int | None:
         """Return the number of the collective that a task is a part of; None of other work."""
@@ -91,7 +104,7 @@ class RankTimes:
     @property
     def last_ns(self) -> float:
         """When its last work on the device ended."""
-        return max((time_ns for time_ns in self.end_ns if time_ns == time_ns), default=-math.inf)
+        return max((time_ns for time_ns in self.end_ns if not math.isnan(time_ns)), default=-math.inf)
 
 
 def works_of(job: Job) -> tuple[RankWork, ...]:
@@ -105,7 +118,8 @@ def works_of(job: Job) -> tuple[RankWork, ...]:
     count = sum(len(rank.work) for rank in job.ranks)
     if count > MOST_TASKS:
         raise TraceError(
-            f"{count:,} kernels, copies and sets are more than the {MOST_TASKS:,} that are predicted", hint="record fewer steps, or fewer ranks"
+            f"{count:,} kernels, copies and sets are more than the {MOST_TASKS:,} that are predicted",
+            hint="record fewer steps",
         )
     if not count:
         raise TraceError("the traces have no kernels, so there is nothing to predict", hint="record a run that uses the GPUs")
@@ -155,14 +169,15 @@ def _launched_before(trace: Trace) -> tuple[IntArray, IntArray]:
     rows, _ = launch_order(spans)
     stream = spans.stream_lanes[spans.lane[rows]]
     collective = np.isin(rows, trace.collectives.span)
-    earlier, later = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    earlier, later = list[IntArray](), list[IntArray]()
     for one in np.unique(stream[~collective]).tolist():
         others = np.flatnonzero(collective & (stream != one))
         own = np.flatnonzero(stream == one)
         at = np.searchsorted(own, others) - 1
         earlier.append(rows[own[at[at >= 0]]])
         later.append(rows[others[at >= 0]])
-    return np.concatenate(earlier), np.concatenate(later)
+    none = np.zeros(0, np.int64)
+    return np.concatenate([none, *earlier]), np.concatenate([none, *later])
 
 
 class _Meetings:
@@ -227,8 +242,7 @@ def _run(work: RankWork, times: RankTimes, meetings: _Meetings) -> Iterator[int]
                 while meetings.missing[operation]:
                     yield operation
                 _end(work, times, meetings, earlier, work.tasks[earlier])
-            if end_ns[earlier] > ended_ns:
-                ended_ns = end_ns[earlier]
+            ended_ns = max(ended_ns, end_ns[earlier])  # A stretch of the host has no end, and NaN is not larger.
         if task.on_host:
             host_ns = max(host_ns, ended_ns)
             times.free_ns.append(host_ns)
@@ -269,7 +283,7 @@ def retimed_trace(work: RankWork, before: RankTimes, after: RankTimes, info: Tra
     zero_ns : float
     """
     trace, spans = work.trace, work.trace.spans
-    shift_ns = work.begin_ns - (run_start_ns(spans) if len(work.tasks) else 0)
+    shift_ns = work.begin_ns - work.run_start_ns
     start_ns, end_ns = (np.asarray(times_ns, np.float64) + shift_ns for times_ns in (spans.start_ns, spans.end_ns))
     host = spans.is_kind(HOST_KINDS)
     moved = _HostTimes.of(work, before, after)
@@ -281,7 +295,7 @@ def retimed_trace(work: RankWork, before: RankTimes, after: RankTimes, info: Tra
     left = _left(spans, rows)
     graphs = np.flatnonzero(spans.kind == SpanKind.GRAPH)
     starts[graphs], ends[graphs] = graph_extents(spans, starts, ends, left)
-    order = np.lexsort((ends, starts))
+    order = np.argsort(starts, kind="stable")
     order = order[left[order]]
     return _rearranged(work, trace, order, starts[order], np.maximum(ends, starts)[order], info)
 
@@ -339,5 +353,6 @@ class _HostTimes:
 
     def at(self, times_ns: FloatArray) -> FloatArray:
         """Return the new times of moments of the host."""
-        inside = np.interp(times_ns, self.old_ns, self.new_ns)
-        return inside + np.minimum(times_ns - self.old_ns[0], 0) + np.maximum(times_ns - self.old_ns[-1], 0)
+        inside: FloatArray = np.interp(times_ns, self.old_ns, self.new_ns)
+        around: FloatArray = np.minimum(times_ns - self.old_ns[0], 0) + np.maximum(times_ns - self.old_ns[-1], 0)
+        return inside + around

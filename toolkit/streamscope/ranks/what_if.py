@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streamscope.arguments import shown
-from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
 from streamscope.predicting.prediction import predicted_device
-from streamscope.predicting.scenario import checked_factor, chosen, is_factor, picked_words, scaled, without
-from streamscope.predicting.tasks import Task
+from streamscope.predicting.scenario import checked_factor, is_factor, picked_words, scaled, without
 from streamscope.ranks.clocks import Clocks
 from streamscope.ranks.job import Job
 from streamscope.ranks.matching import matched
-from streamscope.ranks.rank import Rank
 from streamscope.ranks.replay import RankTimes, RankWork, replayed, retimed_trace, waits_are_told, works_of
+from streamscope.ranks.work_changes import alone, buckets, faster_links, in_place_of, merged, named, one_at_a_time
+from streamscope.results import views
 from streamscope.results.result import Result
+from streamscope.results.widgets import Timeline
 from streamscope.trace.file_checks import plain
-from streamscope.words import aligned, counted, format_us, listed, percent, time_text
+from streamscope.trace.trace import Trace
+from streamscope.words import aligned, capitalised, counted, format_us, listed, percent, time_text
 
-HEADS = ("rank", "GPU", "waiting, µs", "predicted", "exposed, µs", "predicted")
-_MOST_ROWS = 16
+_MOST_ROWS, _MOST_SHOWN = 16, 3
 _WORST_REPLAY = 0.02
 """From this error of the replay on, a prediction is warned of."""
 _INFERRED = (
-    "event waits of {} are not in the files: a collective waits for what was launched before it, other work for what it began right behind, "
-    "so work may wait longer than predicted where transfers become longer"
+    "event waits of {} are not in the files: a collective waits for what was launched before it, other work for what it began right "
+    "behind, so work may wait longer than predicted where transfers become longer"
 )
 _ONE_SIZE = "the latency of {} is not known, since all have one size: "
+_BESIDE = "{} ran beside others, and none alike ran alone, so alone they may be shorter"
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
@@ -61,8 +62,7 @@ class _Recording:
 
     def retimed(self, works: Sequence[RankWork], times: Sequence[RankTimes], notes: tuple[str, ...]) -> Job:
         """Return the job with the times of a replay: one clock, whose errors are those of the recording."""
-        zero_ns = min((each.start_ns[0] for each in times if each.start_ns and not math.isnan(each.start_ns[0])), default=0.0)
-        zero_ns = min([zero_ns, *(work.begin_ns for work in works if work.tasks)])
+        zero_ns = self.zero_ns(works)
         ranks = []
         for rank, work, after in zip(self.job.ranks, works, times, strict=True):
             info = replace(
@@ -72,6 +72,10 @@ class _Recording:
             trace = retimed_trace(work, self.times[work.source], after, info, zero_ns)
             ranks.append(replace(rank, trace=trace))
         return Job(tuple(ranks), matched(ranks, 0), _one_clock(self.job.clocks), 0, self.job.warnings)
+
+    def zero_ns(self, works: Sequence[RankWork]) -> float:
+        """Return the zero of predicted traces on the job's clock: nothing begins before, neither recorded nor predicted."""
+        return min(work.first_ns for work in (*self.works, *works))
 
     @cached_property
     def latency_ns(self) -> dict[tuple[int, int], float]:
@@ -114,8 +118,8 @@ def _one_clock(clocks: Clocks) -> Clocks:
 class JobPrediction(Result):
     """A job as it would be with changes, as `Job.what_if` predicts it: change it further, and compare it with the recording.
 
-    All ranks are replayed: their calls, streams and waits as `ss.what_if` has them, and collectives whose transfer begins when the last rank
-    has come. Predicted times are labelled as simulated.
+    All ranks are replayed: their calls, streams and waits as `ss.what_if` has them, and collectives whose transfer begins when the last
+    rank has come. Predicted times are labelled as simulated.
 
     Attributes
     ----------
@@ -138,7 +142,8 @@ class JobPrediction(Result):
     (2, True)
     """
 
-    view = "job_prediction"
+    view = "job-prediction"
+    heads: ClassVar = ("rank", "GPU", "waiting, µs", "predicted", "exposed, µs", "predicted")
 
     recording: _Recording = field(repr=False, compare=False)
     works: tuple[RankWork, ...] = field(repr=False)
@@ -173,16 +178,17 @@ class JobPrediction(Result):
     @property
     def speedup(self) -> float:
         """How many times as fast as the replay without changes: by the median of steps where both have as many, else by the whole."""
-        before_us, after_us = self._compared_us()
-        return before_us / after_us if after_us else math.inf
+        before_ns, after_ns = (self._time_ns(job) for job in (self.unchanged, self.job))
+        return before_ns / after_ns if after_ns else math.inf
 
-    def _compared_us(self) -> tuple[float, float]:
-        jobs = (self.unchanged, self.job)
-        if len({len(job.steps) for job in jobs}) == 1 and len(self.job.steps):
-            before_us, after_us = (float(np.median(job.steps.length_ns)) / 1e3 for job in jobs)
-        else:
-            before_us, after_us = (job.length_ns / 1e3 for job in jobs)
-        return before_us, after_us
+    @cached_property
+    def _by_steps(self) -> bool:
+        counts = {len(job.steps) for job in (self.recorded, self.unchanged, self.job)}
+        return len(counts) == 1 and counts != {0}
+
+    def _time_ns(self, job: Job) -> float:
+        """Return the time of a job that is compared."""
+        return float(np.median(job.steps.length_ns)) if self._by_steps else job.length_ns
 
     @property
     def replay_error(self) -> float:
@@ -201,6 +207,46 @@ class JobPrediction(Result):
         off = f": that is {percent(error)} off, so what it predicts may be as far off" if error > _WORST_REPLAY else ""
         alone = [] if self.recorded.matched.whole.any() else ["no collective joins the ranks, so each is replayed alone"]
         return (replay + off, *alone, *([_INFERRED.format(ranks + more)] if untold else []), *self.remarks)
+
+    def timeline(self, *ranks: int) -> Timeline:
+        """Return live timelines of ranks, each as recorded and as predicted, on one axis, as a notebook widget.
+
+        Parameters
+        ----------
+        *ranks : int
+            By default the three whose waiting changes most.
+
+        Raises
+        ------
+        TraceError
+            The job has no such rank.
+        OutputError
+            The front end was not built.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
+        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> job.what_if().serial().timeline(0).engines
+        ['rank 0', 'rank 0, predicted']
+        """
+        for rank in ranks:
+            self._index(rank)
+        return views.timeline(self, ranks)
+
+    def shown(self, ranks: Sequence[int] = ()) -> list[tuple[int, Trace, Trace]]:
+        """Return ranks with their traces as recorded and as predicted, from one zero; by default the three whose waiting changes most."""
+        before, after = self.recorded, self.job
+        changes_us = [abs(one.waiting_us - other.waiting_us) for one, other in zip(before.times, after.times, strict=True)]
+        most = sorted(np.argsort(changes_us, kind="stable")[::-1][:_MOST_SHOWN].tolist())
+        found = []
+        for at in map(self._index, ranks) if ranks else most:
+            trace, work = before.ranks[at].trace, self.recording.works[at]
+            spans, shift_ns = trace.spans, round(work.begin_ns - work.run_start_ns - self.recording.zero_ns(self.works))
+            moved = replace(spans, start_ns=spans.start_ns + shift_ns, end_ns=spans.end_ns + shift_ns)
+            found.append((before.ranks[at].number, replace(trace, spans=moved), after.ranks[at].trace))
+        return found
 
     def what_if(self, rank: int | None = None) -> JobPrediction:
         """Choose the rank that the next changes are for, and keep the changes; None is all ranks.
@@ -242,7 +288,7 @@ class JobPrediction(Result):
             raise TraceError("which rank is to be repaired was not said", hint="for example job.what_if(rank=2).like(rank=1)")
         late, other = self._index(self.rank), self._index(rank)
         works = list(self.works)
-        works[late] = _in_place_of(works[late], works[other], (self.rank, rank))
+        works[late] = in_place_of(works[late], works[other], (self.rank, rank))
         return self._changed(works, f"rank {self.rank} like rank {rank}")
 
     def link(self, scale: float) -> JobPrediction:
@@ -273,7 +319,7 @@ class JobPrediction(Result):
             raise TraceError(f"links cannot be {scale!r:.40} times as fast", hint="give a number above 0, 2 for twice as fast")
         if not self.recording.key_of:
             raise TraceError("no collective was matched, so no transfer is known", hint="job.warnings says what was left out, and why")
-        works = [_faster_links(work, float(scale), self.recording.latencies_of(work)) for work in self.works]
+        works = [faster_links(work, float(scale), self.recording.latencies_of(work)) for work in self.works]
         unknown = self.recording.of_one_size()
         said = [_ONE_SIZE.format(listed(unknown)) + "all of their transfer becomes shorter or longer"] if unknown else []
         return self._changed(works, f"links × {scale:g}", *said)
@@ -302,7 +348,8 @@ class JobPrediction(Result):
     def serial(self) -> JobPrediction:
         """Let nothing hide: each rank runs one thing at a time, kernels, copies and collectives, in the order of their launches.
 
-        Kernels keep the time that they have beside each other in the recording.
+        What ran beside other work takes as long as the same kernel or transfer alone, in the median of all ranks. Where none ran alone, it
+        keeps its time, and a note counts them.
 
         Examples
         --------
@@ -313,7 +360,9 @@ class JobPrediction(Result):
         >>> serial.job.times[0].exposed_us > job.times[0].exposed_us
         True
         """
-        return self._changed([_one_at_a_time(work) for work in self.works], "nothing hides")
+        works, unknown = alone(self.works)
+        said = [_BESIDE.format(counted(unknown, "kernel or transfer", "kernels or transfers"))] if unknown else []
+        return self._changed(map(one_at_a_time, works), "nothing hides", *said)
 
     def kernel(self, *patterns: str) -> JobKernels:
         """Choose kernels, copies or host functions by name, on all ranks or on the one that `what_if` chose.
@@ -365,7 +414,7 @@ class JobPrediction(Result):
             wrong: list[TraceError] = []
             for at in ranks:
                 try:
-                    picked = _named(self.works[at], pattern)
+                    picked = named(self.works[at], pattern)
                 except TraceError as error:
                     wrong.append(error)
                 else:
@@ -393,18 +442,15 @@ class JobPrediction(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return both jobs beside each other as JSON values: steps, and busy, waiting, transfer and exposed time of each rank in µs."""
-        before, after = self.recorded, self.job
-        ranks = [
-            {"rank": rank.number, "recorded": vars(one), "predicted": vars(other)}
-            for rank, one, other in zip(before.ranks, before.times, after.times, strict=True)
-        ]
+        jobs = {"recorded": self.recorded, "replay": self.unchanged, "predicted": self.job}
+        each = zip(self.recorded.ranks, self.recorded.times, self.job.times, strict=True)
         found: dict[str, Any] = plain(
             {
                 "changes": list(self.changes),
-                "length_us": {"recorded": before.length_ns / 1e3, "replay": self.unchanged.length_ns / 1e3, "predicted": after.length_ns / 1e3},
-                "step_us": {"recorded": before.step_us, "replay": self.unchanged.step_us, "predicted": after.step_us},
-                "speedup": None if math.isinf(self.speedup) else round(self.speedup, 4),
-                "ranks": ranks,
+                "length_us": {name: job.length_ns / 1e3 for name, job in jobs.items()},
+                "step_us": {name: job.step_us for name, job in jobs.items()},
+                "speedup": None if math.isinf(self.speedup) else self.speedup,
+                "ranks": [{"rank": rank.number, "recorded": vars(one), "predicted": vars(other)} for rank, one, other in each],
                 "notes": list(self.notes),
             }
         )
@@ -418,18 +464,17 @@ class JobPrediction(Result):
     @property
     def verdict(self) -> str:
         """The finding in words."""
-        before_us, after_us = self._compared_us()
-        what = "a step takes" if len({len(job.steps) for job in (self.unchanged, self.job)}) == 1 and len(self.job.steps) else "the job takes"
-        recorded_us = self.recorded.step_us["median"] if what == "a step takes" else self.recorded.length_ns / 1e3
-        recorded = "" if recorded_us is None else f"{time_text(recorded_us * 1e3)} as recorded, "
+        recorded, unchanged, predicted = (time_text(self._time_ns(job)) for job in (self.recorded, self.unchanged, self.job))
+        what = "a step" if self._by_steps else "the job"
+        if not self.changes:
+            return f"{capitalised(what)} takes {recorded} as recorded, and {unchanged} in the replay."
         slow = round(self.speedup, 2) < 1
         times = f"{1 / self.speedup:,.2f} times as slow" if slow else f"{self.speedup:,.2f} times as fast"
-        compared = f", so the change makes it {times}" if self.changes else ""
-        unchanged = f"{time_text(before_us * 1e3)} replayed without a change, " if self.changes else ""
-        return f"Predicted, not measured: {what} {recorded}{unchanged}and {time_text(after_us * 1e3)} predicted{compared}."
+        before = recorded if recorded == unchanged else f"{recorded} as recorded, and {unchanged} in the replay"
+        return f"Predicted, not measured: {what} takes {predicted} instead of {before}, so the change makes it {times}."
 
     def table_rows(self) -> list[tuple[str, ...]]:
-        """Return the table of ranks as texts, under `HEADS`."""
+        """Return the table of ranks as texts, under ``heads``."""
         each = zip(self.recorded.ranks, self.recorded.times, self.job.times, strict=True)
         return [
             (str(rank.number), rank.gpu, *map(format_us, (one.waiting_us, other.waiting_us, one.exposed_us, other.exposed_us)))
@@ -439,7 +484,7 @@ class JobPrediction(Result):
     def __str__(self) -> str:
         rows = self.table_rows()
         more = [f"and {counted(len(rows) - _MOST_ROWS, 'more rank')}"] if len(rows) > _MOST_ROWS else []
-        return "\n".join([self.title, self.verdict, "", *aligned([HEADS, *rows[:_MOST_ROWS]], numbers=True), *more, *self.notes])
+        return "\n".join([self.title, self.verdict, "", *aligned([self.heads, *rows[:_MOST_ROWS]], numbers=True), *more, *self.notes])
 
     __repr__ = __str__
 
@@ -504,21 +549,19 @@ class Collectives:
         texts, key_of = recording.job.matched.parts.texts, recording.key_of
         merged_into: dict[int, int] = {}
         for key in sorted({key for key in key_of.values() if texts[key[0]] == self.kind}):
-            merged_into |= _buckets(prediction.works, {one for one, its in key_of.items() if its == key}, limit)
+            merged_into |= buckets(prediction.works, {one for one, its in key_of.items() if its == key}, limit)
         if not any(one != last for one, last in merged_into.items()):
             raise TraceError(
                 f"no {self.kind} can be merged into buckets of {shown(size)}",
                 hint="they are as large already, something waits for each, or their sizes are not known; none can be split, since files do "
                 "not tell when its pieces were ready",
             )
-        works = [_merged(work, merged_into, recording.latencies_of(work), prediction.recorded) for work in prediction.works]
-        count = len({last for one, last in merged_into.items() if one != last})
-        of = len(merged_into)
+        works = [merged(work, merged_into, recording.latencies_of(work)) for work in prediction.works]
+        count = len(set(merged_into.values()))
         said = []
         if self.kind in recording.of_one_size():
             said = [_ONE_SIZE.format(self.kind) + "a bucket takes as long as all its parts"]
-        kept = of - sum(one != last for one, last in merged_into.items())
-        return prediction._changed(works, f"{of:,} {self.kind} in {kept:,} buckets, {count:,} of them merged", *said)  # noqa: SLF001
+        return prediction._changed(works, f"{len(merged_into):,} {self.kind} in {counted(count, 'bucket')}", *said)  # noqa: SLF001
 
 
 def size_in_bytes(size: str | int) -> int:
@@ -529,10 +572,10 @@ def size_in_bytes(size: str | int) -> int:
     TraceError
         It is not a size above 0.
     """
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([a-zA-Z]*)\s*", str(size)) if isinstance(size, str | int) else None
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([a-zA-Z]*)\s*", str(size)) if type(size) in (str, int) else None
     unit = _BYTES.get(found[2].lower()) if found else None
     nbytes = int(float(found[1]) * unit) if found and unit else 0
-    if nbytes <= 0 or isinstance(size, bool):
+    if nbytes <= 0:
         raise TraceError(f"{shown(size)} is not a size", hint='for example "25 MB", "32 MiB", or a number of bytes')
     return nbytes
 
@@ -541,141 +584,3 @@ def what_if_job(job: Job, rank: int | None = None) -> JobPrediction:
     """Return the prediction of a job without changes; `Job.what_if` describes it."""
     recording = _Recording(job)
     return JobPrediction(recording, recording.works).what_if(rank)
-
-
-def _named(work: RankWork, pattern: str) -> list[bool]:
-    """Tell of each task whether a pattern names it: as in `ss.what_if`, or the kind of its collective."""
-    kinds = dict(zip(work.trace.collectives.span.tolist(), work.trace.collectives.words("kind"), strict=True))
-    of_kind = [bool(task.rows) and kinds.get(task.rows[0]) == pattern for task in work.tasks]
-    return of_kind if any(of_kind) else chosen(work.tasks, work.trace, pattern)
-
-
-def _in_place_of(late: RankWork, other: RankWork, numbers: tuple[int, int]) -> RankWork:
-    """Return the work of another rank with the collectives of a late one."""
-    pairs = _paired(late, other, numbers)
-    ours, theirs = (np.array(column, np.int64) for column in zip(*sorted(pairs, key=lambda pair: pair[1]), strict=True)) if pairs else ([], [])
-    facts = late.trace.collectives
-    at = np.searchsorted(facts.span, ours)
-    columns = {name: getattr(facts, name)[at] for name in ("instance", "kind", "op", "nbytes", "ranks", "communicator", "sequence")}
-    return replace(
-        other,
-        trace=replace(other.trace, collectives=replace(facts, span=np.asarray(theirs, np.int64), **columns)),
-        operation={row: late.operation[own] for own, row in pairs},
-        transfer_ns={row: late.transfer_ns[own] for own, row in pairs if own in late.transfer_ns},
-        nbytes={row: late.nbytes[own] for own, row in pairs if own in late.nbytes},
-    )
-
-
-def _paired(late: RankWork, other: RankWork, numbers: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return rows of collectives of two ranks that stand for each other: parts of one operation, else the same kinds and sizes in order."""
-    present = [[task.rows[0] for task in work.tasks if work.operation_of(task) is not None] for work in (late, other)]
-    row_of = {other.operation[row]: row for row in present[1]}
-    if {late.operation[row] for row in present[0]} == set(row_of):
-        return [(row, row_of[late.operation[row]]) for row in present[0]]
-    tokens = []
-    for work, rows in zip((late, other), present, strict=True):
-        facts = work.trace.collectives
-        at = np.searchsorted(facts.span, rows)
-        kinds = facts.words("kind")
-        tokens.append([(kinds[one], int(facts.nbytes[one])) for one in at.tolist()])
-    if tokens[0] != tokens[1]:
-        raise TraceError(
-            f"rank {numbers[0]} cannot be like rank {numbers[1]}: they do not take part in the same sequence of collectives",
-            hint="choose a rank with the same part in the job; kernel(...).scale(...) changes single kernels",
-        )
-    return list(zip(*present, strict=True))
-
-
-def _faster_links(work: RankWork, scale: float, latency_ns: dict[int, float]) -> RankWork:
-    """Return work whose transfers beyond their latency take as much shorter."""
-
-    def own_time(task: Task) -> Task:
-        alone = work.operation_of(task) is not None and task.rows[0] not in work.transfer_ns
-        return replace(task, factor=task.factor / scale) if alone else task
-
-    transfer_ns = {row: min(latency_ns[row], ns) + max(0.0, ns - latency_ns[row]) / scale for row, ns in work.transfer_ns.items()}
-    return replace(work, tasks=tuple(map(own_time, work.tasks)), transfer_ns=transfer_ns)
-
-
-def _one_at_a_time(work: RankWork) -> RankWork:
-    """Return work of which each piece comes after the one that was launched before."""
-    tasks, last = list[Task](), -1
-    for position, task in enumerate(work.tasks):
-        chained = last >= 0 and not task.on_host and last not in task.after
-        tasks.append(replace(task, after=(*task.after, last)) if chained else task)
-        last = last if task.on_host else position
-    return replace(work, tasks=tuple(tasks))
-
-
-def _buckets(works: Sequence[RankWork], operations: set[int], limit: int) -> dict[int, int]:
-    """Return for each collective the last one of its bucket."""
-    taking_part = [
-        work for work in works if any(work.operation_of(task) in operations for task in work.tasks)
-    ]  # fmt: skip
-    if not taking_part:
-        return {}
-    order = list(dict.fromkeys(one for task in taking_part[0].tasks if (one := taking_part[0].operation_of(task)) in operations))
-    index = {operation: place for place, operation in enumerate(order) if operation is not None}
-    held = np.max([_awaited_before(work, index) for work in taking_part], axis=0)
-    facts = taking_part[0].trace.collectives
-    size_of = dict(zip(facts.span.tolist(), facts.nbytes.tolist(), strict=True)) | taking_part[0].nbytes
-    sizes = [0] * len(order)
-    for row, operation in taking_part[0].operation.items():
-        if operation in index:
-            sizes[index[operation]] = size_of.get(row, 0)
-    first = np.zeros(len(order), np.int64)
-    total = 0
-    for place, size in enumerate(sizes):
-        begin = first[place - 1] if place else 0
-        total += size
-        alone = place == 0 or total > limit or held[place] >= begin or not size or not sizes[place - 1]
-        total = size if alone else total
-        first[place] = place if alone else begin
-    last = {int(begin): place for place, begin in enumerate(first)}
-    return {operation: order[last[int(first[place])]] for operation, place in index.items()}  # type: ignore[misc]
-
-
-def _awaited_before(work: RankWork, index: dict[int, int]) -> IntArray:
-    """Return for each of some collectives the newest of them for which something waits that was launched before it; -1 for none."""
-    never = len(index)
-    found, newest, latest = np.full(len(index), never), -1, -1
-    for task in work.tasks:
-        place = index.get(work.operation_of(task) if task.rows else None, -1)  # type: ignore[arg-type]
-        if place >= 0:
-            # A bucket waits for all: parts that keep their own time, or come in another order, stay apart.
-            found[place] = newest if task.rows[0] in work.transfer_ns and place > latest else never
-            latest = max(latest, place)
-        else:
-            awaited = (index.get(work.operation_of(work.tasks[earlier]), -1) for earlier in task.after)  # type: ignore[arg-type]
-            newest = max(newest, *awaited, -1)
-    return found
-
-
-def _merged(work: RankWork, last_of: dict[int, int], latency_ns: dict[int, float], job: Job) -> RankWork:
-    """Return work in which the last collective of each bucket stands for all of it."""
-    facts = work.trace.collectives
-    size_of = dict(zip(facts.span.tolist(), facts.nbytes.tolist(), strict=True)) | work.nbytes
-    last_row = {work.operation[row]: row for row in work.transfer_ns}
-    transfer_ns, nbytes = dict(work.transfer_ns), dict(work.nbytes)
-    tasks, kept, number = list[Task](), list[int](), dict[int, int]()
-    awaited: dict[int, set[int]] = {}
-    bucket_of = [last_of.get(operation) if (operation := work.operation_of(task)) is not None else None for task in work.tasks]
-    place_of: dict[int, int] = {}
-    for position, (task, last) in enumerate(zip(work.tasks, bucket_of, strict=True)):
-        mine = {one for one in task.after if last is None or bucket_of[one] != last}
-        after = {place_of[bucket] if (bucket := bucket_of[one]) is not None else number[one] for one in mine}
-        if last is not None and work.operation_of(task) != last:
-            awaited.setdefault(last, set()).update(after)
-            row, into = task.rows[0], last_row[last]
-            transfer_ns[into] += max(0.0, transfer_ns.pop(row) - latency_ns[row])
-            nbytes[into] = nbytes.get(into, size_of.get(into, 0)) + size_of.get(row, 0)
-            continue
-        if last is not None:
-            after |= awaited.get(last, set())
-            place_of[last] = len(tasks)
-        number[position] = len(tasks)
-        tasks.append(replace(task, after=tuple(sorted(after))))
-        kept.append(int(work.kept[position]))
-    gone = set(work.transfer_ns) - set(transfer_ns)
-    operation = {row: one for row, one in work.operation.items() if row not in gone}
-    return replace(work, tasks=tuple(tasks), kept=np.array(kept, np.int64), operation=operation, transfer_ns=transfer_ns, nbytes=nbytes)

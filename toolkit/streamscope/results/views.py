@@ -74,6 +74,7 @@ VIEWS: Door[View] = Door(
         "diff": "streamscope_widgets.diff_view:DIFF",
         "graph": "streamscope_widgets.graph_picture:GRAPH",
         "host-totals": "streamscope_widgets.totals_view:HOST_TOTALS",
+        "job-prediction": "streamscope_widgets.prediction_view:JOB_PREDICTION",
         "memory": "streamscope_widgets.memory_view:MEMORY",
         "metrics": "streamscope_widgets.comparison_view:METRICS",
         "parallelised": "streamscope_widgets.parallelised_view:PARALLELISED",

@@ -1,0 +1,297 @@
+"""Predictions of jobs: the unchanged replay is the recording; changes by hand; and the same changes run on the simulated host."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.ranks.jobs import REDUCE, planted, rows_of, with_rows
+from tests.ranks.simulated_jobs import Step
+
+from streamscope.errors import TraceError
+from streamscope.ranks.job import Job
+from streamscope.ranks.rank import Rank
+from streamscope.ranks.what_if import size_in_bytes
+from streamscope.trace import Collectives, DeviceInfo, Origins, SpanKind, SpanTable, Trace, TraceInfo
+
+
+def rank_of(number, rows, reduces, waits=()):
+    """Return a rank of rows in µs; of its all-reduces, the sizes; ``waits`` are pairs of names of kernels."""
+    rows = sorted(rows, key=lambda row: row[3])
+    spans = SpanTable.of(*((kind, name, lane, at * 1000, end * 1000, *rest) for kind, name, lane, at, end, *rest in rows))
+    found = np.flatnonzero(np.char.startswith(np.array(spans.names)[spans.name], "ar") & (spans.kind == 8))
+    place = {spans.names[spans.name[row]]: row for row in np.flatnonzero(spans.kind == 8)}
+    facts = Collectives.from_columns(found, "all_reduce", nbytes=reduces, ranks=2, communicator="w", sequence=np.arange(len(found)))
+    origins = Origins(row_waits=np.array([(place[one], place[other]) for one, other in waits], np.int32).reshape(-1, 2), complete=True)
+    info = TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H100"), "kineto", rank=number, zero_ns=0)
+    return Rank(number, f"{number}.json", Trace(spans, info, origins, collectives=facts))
+
+
+def overlapped(late_us=0):
+    """Return two ranks: each kernel's gradient is reduced beside the next kernel; rank 1's second kernel takes longer.
+
+    Transfers are 10 µs and 1 µs for each MB.
+    """
+    ranks = []
+    for number, late in ((0, 0), (1, late_us)):
+        end = 200 + late
+        begin = 200 + late_us  # Both parts have begun.
+        rows = [("kernel", "k0", "main", 0, 100), ("kernel", "ar0", "comm", 100, 120), ("kernel", "k1", "main", 100, end)]
+        rows += [("kernel", "ar1", "comm", end, begin + 30), ("kernel", "adam", "main", begin + 30, begin + 50)]
+        ranks.append(rank_of(number, rows, [10_000_000, 20_000_000], [("k0", "ar0"), ("k1", "ar1"), ("ar1", "adam")]))
+    return Job.of(ranks)
+
+
+def span_us(trace, name):
+    at = int(np.flatnonzero(trace.spans.name == trace.spans.names.index(name))[0])
+    return trace.spans.start_ns[at] / 1000, trace.spans.end_ns[at] / 1000
+
+
+class TestReplay:
+    @settings(max_examples=20, deadline=None)
+    @given(
+        count=st.integers(2, 4), seed=st.integers(0, 99), late=st.floats(0, 500), idle=st.floats(0, 500),
+        missing=st.integers(0, 2), pause=st.sampled_from([0.0, 50.0]),
+    )  # fmt: skip
+    def test_without_a_change_it_is_the_recording(self, count, seed, late, idle, missing, pause):
+        job = Job.of(
+            planted(
+                count, 4, seed=seed, slow=lambda step, at: (seed % count, late), idle=lambda step, at: (0, idle) if at == 1 else None,
+                missing={1: missing}, pause_us=pause,
+            ).ranks
+        )  # fmt: skip
+        found = job.what_if()
+        assert found.replay_error < 1e-3
+        assert found.speedup == pytest.approx(1, abs=1e-3)
+        for before, after in zip(job.times, found.job.times, strict=True):
+            assert vars(after) == pytest.approx(vars(before), rel=0.01, abs=1)
+        order = [np.argsort(one.waits.end_ns, kind="stable").tolist() for one in (job, found.job)]
+        ends = [np.sort(one.waits.end_ns)[1:] - np.sort(one.waits.end_ns)[:-1] for one in (job, found.job)]
+        assert order[0] == order[1] or min(map(np.min, ends)) < 200  # Parts that end together may change places.
+
+    @pytest.mark.parametrize("engine", ["sync", "async", "dual", "graph", "graph-dual"])
+    def test_a_simulated_job_is_replayed_to_the_nanosecond(self, engine):
+        job = Step(extra=2, late_layers=(1,), engine=engine).run()
+        found = job.what_if().job
+        assert found.simulated
+        for rank, other in zip(job.ranks, found.ranks, strict=True):
+            own = rank.trace.spans.kind != SpanKind.GRAPH  # A graph over both GPUs ends with the other rank's last kernel.
+            apart_ns = (other.trace.spans.start_ns - rank.trace.spans.start_ns)[own]
+            assert np.ptp(apart_ns) <= 1
+            assert np.abs(other.trace.spans.duration_ns - rank.trace.spans.duration_ns)[own].max() <= 1
+            assert other.trace.info.recorder == "prediction"
+            assert other.trace.collectives == rank.trace.collectives
+
+    def test_the_host_moves_with_its_waits(self):
+        rows = [
+            ("launch", "a", "host", 0, 5, 0), ("kernel", "a", "main", 10, 110, 0), ("sync", "wait", "host", 5, 112),
+            ("range", "step 1", "host ranges", 112, 140), ("launch", "b", "host", 120, 125, 1), ("kernel", "b", "main", 130, 150, 1),
+        ]  # fmt: skip
+        job = Job.of([rank_of(0, rows, 0)])
+        found = job.what_if().kernel("a").scale(2).job.ranks[0].trace
+        assert span_us(found, "wait") == (5, 212)
+        assert span_us(found, "step 1") == (212, 240)
+        assert span_us(found, "b") == (220, 225)
+        assert "no collective joins the ranks" in str(job.what_if())
+
+
+class TestChanges:
+    def test_like_ends_the_waiting(self):
+        job = overlapped(40)
+        found = job.what_if(rank=1).like(rank=0)
+        assert found.changes == ("rank 1 like rank 0",)
+        assert job.length_ns == 290_000
+        assert found.job.length_ns == 250_000
+        assert [one.waiting_us for one in job.times] == [40, 0]
+        assert [one.waiting_us for one in found.job.times] == [0, 0]
+        assert found.speedup == pytest.approx(290 / 250)
+        assert found.job.ranks[1].number == 1
+
+    def test_like_works_for_ranks_of_other_groups(self):
+        job = Job.of(planted(4, 4, groups=((0, 1), (2, 3)), slow=lambda step, at: (3, 300), offset_s=0, ppm=0, jitter_us=0).ranks)
+        found = job.what_if(rank=3).like(rank=0).job
+        assert found.times[2].waiting_us < 0.1 * job.times[2].waiting_us
+        assert found.ranks[3].trace.collectives.words("communicator")[0] == "[2, 3]"
+
+    def test_links_keep_their_latency(self):
+        found = overlapped().what_if().link(scale=2).job
+        assert [each.transfer_us for each in found.times] == [10 + 5 + 10 + 10] * 2
+        assert found.length_ns == 240_000
+        assert overlapped().what_if().link(scale=2).notes == overlapped().what_if().notes
+
+    def test_latency_is_not_guessed_from_one_size(self):
+        job = Job.of([replace(rank, trace=with_sizes(rank.trace, 7)) for rank in overlapped().ranks])
+        found = job.what_if().link(scale=2)
+        assert any("latency of all_reduce is not known" in note for note in found.notes)
+        assert [each.transfer_us for each in found.job.times] == [10 + 15] * 2
+
+    def test_a_bucket_waits_for_its_last_part_and_saves_a_latency(self):
+        job = overlapped()
+        found = job.what_if().collective("all_reduce").bucket("30 MB")
+        assert found.changes == ("2 all_reduce in 1 bucket",)
+        trace = found.job.ranks[0].trace
+        assert trace.collectives.nbytes.tolist() == [30_000_000]
+        assert span_us(trace, "ar1") == (200, 240)
+        assert found.job.length_ns == 260_000
+        assert found.job.matched.whole.tolist() == [True]
+
+    @pytest.mark.parametrize("size", ["25 MB", 1000])
+    def test_what_is_too_large_stays_apart_and_nothing_is_split(self, size):
+        with pytest.raises(TraceError, match="no all_reduce can be merged") as error:
+            overlapped().what_if().collective("all_reduce").bucket(size)
+        assert "none can be split" in error.value.hint
+
+    def test_what_is_awaited_in_between_stays_apart(self):
+        rows = [("kernel", "k0", "main", 0, 100), ("kernel", "ar0", "comm", 100, 120), ("kernel", "k1", "main", 120, 200)]
+        rows += [("kernel", "ar1", "comm", 200, 220)]
+        waits = [("k0", "ar0"), ("ar0", "k1"), ("k1", "ar1")]
+        job = Job.of([rank_of(number, rows, [5, 6], waits) for number in range(2)])
+        with pytest.raises(TraceError, match="no all_reduce can be merged"):
+            job.what_if().collective("all_reduce").bucket("1 GB")
+
+    def test_serial_runs_one_thing_at_a_time(self):
+        found = overlapped().what_if().serial()
+        trace = found.job.ranks[0].trace
+        assert [span_us(trace, name) for name in ("k0", "ar0", "k1", "ar1", "adam")] == [
+            (0, 100), (100, 120), (120, 220), (220, 250), (250, 270),
+        ]  # fmt: skip
+        assert any("ran beside others" in note for note in found.notes)
+        assert found.job.times[0].exposed_us == 50
+
+    def test_serial_takes_kernels_that_ran_alone_as_a_measure(self):
+        rows = [("kernel", "ar0", "comm", 0, 60), ("kernel", "k", "main", 0, 80), ("kernel", "k", "main", 80, 150)]
+        found = Job.of([rank_of(number, rows, [5]) for number in range(2)]).what_if().serial()
+        assert found.job.length_ns == 60_000 + 2 * 70_000
+
+    def test_kernels_are_scaled_on_all_ranks_or_one(self):
+        job = overlapped()
+        assert job.what_if().kernel("k1").scale(0.5).job.length_ns == 200_000
+        one = job.what_if(rank=1).kernel("k1").scale(2)
+        assert one.changes == ("1 k1 on rank 1 × 2",)
+        assert one.job.length_ns == 350_000
+        assert one.job.times[0].waiting_us == 100
+        assert job.what_if().kernel("all_reduce").scale(2).job.length_ns == 280_000
+
+    def test_without_leaves_out(self):
+        job = overlapped(40)
+        found = job.what_if().without("adam")
+        assert "adam" not in {found.job.ranks[0].trace.spans.names[code] for code in found.job.ranks[0].trace.spans.name}
+        assert found.job.length_ns == 270_000
+        assert len(job.what_if().without("all_reduce").job.matched) == 0
+        assert job.what_if(rank=1).without("k1").job.times[0].waiting_us == 0
+
+    def test_changes_follow_each_other_and_rank_is_chosen_anew(self):
+        found = overlapped(40).what_if(rank=1).like(rank=0).what_if().link(scale=2).kernel("k?").scale(0.5)
+        assert found.job.length_ns == 140_000
+        assert found.changes == ("rank 1 like rank 0", "links × 2", "4 k? × 0.5")
+
+    def test_wrong_arguments_are_named(self):
+        found = overlapped().what_if()
+        for wrong, match in (
+            (lambda: overlapped().what_if(rank=7), "no rank 7"),
+            (lambda: found.like(rank=0), "was not said"),
+            (lambda: found.what_if(1).like(rank="0"), "no rank '0'"),
+            (lambda: found.link(scale=0), "cannot be 0 times"),
+            (lambda: found.link(scale=float("nan")), "cannot be nan times"),
+            (lambda: found.collective("all_gather"), "no matched collective is of the kind 'all_gather'"),
+            (lambda: found.kernel("k9"), "is called 'k9'"),
+            (lambda: found.kernel(), "a name of kernels is missing"),
+            (lambda: found.kernel("k0").scale(-1), "cannot take -1 times"),
+            (lambda: found.without("kernel"), "nothing is left"),
+            (lambda: found.timeline(9), "no rank 9"),
+        ):
+            with pytest.raises(TraceError, match=match):
+                wrong()
+
+    def test_ranks_of_other_collectives_cannot_be_alike(self):
+        first, second = planted(2, 3, offset_s=0).ranks
+        third = planted(2, 3, groups=((0,), (1,)), offset_s=0).ranks[1]
+        job = Job.of([first, second, replace(third, number=2, trace=with_sizes(third.trace, 5))])
+        with pytest.raises(TraceError, match="same sequence of collectives"):
+            job.what_if(rank=2).like(rank=0)
+
+    def test_sizes(self):
+        assert [size_in_bytes(each) for each in ("25 MB", "32MiB", "1.5 kB", 7, "12")] == [25_000_000, 1 << 25, 1500, 7, 12]
+        for wrong in ("", "MB", "25 apples", -1, 0, True, None, 2.5, "9" * 40):
+            with pytest.raises(TraceError, match="is not a size"):
+                size_in_bytes(wrong)
+
+
+def with_sizes(trace, nbytes):
+    return replace(trace, collectives=replace(trace.collectives, nbytes=np.full(len(trace.collectives), nbytes)))
+
+
+class TestUnknownWaits:
+    def test_collectives_come_after_what_was_launched_before_them(self):
+        job = Job.of([replace(rank, trace=replace(rank.trace, origins=Origins())) for rank in overlapped().ranks])
+        found = job.what_if().kernel("k1").scale(2)
+        assert span_us(found.job.ranks[0].trace, "ar1") == (300, 330)
+        assert span_us(found.job.ranks[0].trace, "adam") == (330, 350)
+        assert any("event waits of ranks 0 and 1 are not in the files" in note for note in found.notes)
+
+    def test_waiting_rings_are_refused(self):
+        names = ("ar0", "ar1")
+        ranks = []
+        for number in range(2):
+            order = names if number == 0 else names[::-1]
+            # Both begin both at once; one at a time, each rank waits for the other.
+            rows = [("launch", each, "host", at, at + 1, at) for at, each in enumerate(order)]
+            rows += [("kernel", each, each, 10 + at, 30, at) for at, each in enumerate(order)]
+            ranks.append(rank_of(number, rows, 5))
+            facts = ranks[-1].trace.collectives
+            ranks[-1] = replace(
+                ranks[-1], trace=replace(ranks[-1].trace, collectives=replace(facts, sequence=facts.sequence[:: 1 - 2 * number]))
+            )
+        job = Job.of(ranks)
+        assert job.what_if().replay_error == 0
+        with pytest.raises(TraceError, match=r"never ends: rank \d waits for all_reduce number"):
+            print(job.what_if().serial())
+
+
+class TestForms:
+    def test_text_dict_and_files(self, tmp_path):
+        found = overlapped(40).what_if(rank=1).like(rank=0)
+        assert "the job takes 250 µs instead of 290 µs, so the change makes it 1.16 times as fast" in str(found)
+        told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+        assert list(told) == ["changes", "length_us", "step_us", "speedup", "ranks", "notes"]
+        assert told["length_us"] == {"recorded": 290, "replay": 290, "predicted": 250}
+        assert told["ranks"][0]["recorded"]["waiting_us"] == 40
+        assert told["ranks"][0]["predicted"]["waiting_us"] == 0
+        for suffix in (".html", ".md", ".json"):
+            assert "rank 1 like rank 0" in found.save(tmp_path / f"found{suffix}").read_text(encoding="utf-8")
+        folder = found.job.save(tmp_path / "job")
+        assert (folder / "rank1.parquet").exists()
+
+    def test_steps_are_compared_where_they_are_known(self):
+        job = Job.of(planted(3, 6, slow=lambda step, at: (2, 200) if at == 0 else None).ranks)
+        found = job.what_if(rank=2).like(rank=0)
+        assert found.to_dict()["step_us"]["predicted"]["median"] == pytest.approx(1000, rel=0.02)
+        assert found.speedup == pytest.approx(1.2, rel=0.02)
+        assert "a step takes 999 µs instead of 1.20 ms" in found.verdict
+
+    def test_names_are_escaped(self):
+        rank = planted(2, 3).ranks
+        evil = [with_rows(one, [tuple("<script>" if cell == "k1" else cell for cell in row) for row in rows_of(one)]) for one in rank]
+        assert "<script>" not in Job.of(evil).what_if().kernel("<script>").scale(2)._repr_html_()
+        assert REDUCE
+
+
+@pytest.mark.parametrize(
+    ("step", "truth", "change"),
+    [
+        (Step(extra=6, late_layers=(0, 2)), {"extra": 0}, lambda found: found.what_if(1).like(0)),
+        (Step(extra=6, late_layers=(0, 2), engine="graph"), {"extra": 0}, lambda found: found.without("tanh")),
+        (Step(engine="graph"), {"link_speed": 0.5}, lambda found: found.link(scale=0.5)),
+        (Step(), {"engine": "async"}, lambda found: found.serial()),
+        (Step(gpus=3, activations=8, engine="graph"), {"activations": 1}, lambda found: found.kernel("relu").scale(1 / 8)),
+    ],
+)
+def test_predictions_come_true_on_the_simulated_host(step, truth, change):
+    predicted, run = change(step.run().what_if()).job, replace(step, **truth).run()
+    assert predicted.length_ns == pytest.approx(run.length_ns, rel=0.06)
+    waiting = [np.mean([each.waiting_us for each in job.times]) for job in (predicted, run)]
+    assert waiting[0] == pytest.approx(waiting[1], abs=0.05 * run.length_ns / 1e3)

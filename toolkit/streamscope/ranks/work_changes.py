@@ -1,0 +1,226 @@
+"""Changes of the work of ranks: named, put in the place of another's, with faster links, one at a time, in buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from streamscope.analysis.intervals import Intervals
+from streamscope.arrays import FloatArray, IntArray
+from streamscope.errors import TraceError
+from streamscope.predicting.scenario import chosen
+from streamscope.predicting.tasks import Task
+from streamscope.ranks.replay import RankWork
+from streamscope.ranks.waiting import Coverage
+from streamscope.trace.spans import SpanTable
+
+_BESIDE = 0.05
+"""Work with more of its time beside other work of its GPU did not run alone."""
+
+
+def named(work: RankWork, pattern: str) -> list[bool]:
+    """Tell of each task whether a pattern names it: as in `ss.what_if`, or the kind of its collective."""
+    kinds = dict(zip(work.trace.collectives.span.tolist(), work.trace.collectives.words("kind"), strict=True))
+    of_kind = [bool(task.rows) and kinds.get(task.rows[0]) == pattern for task in work.tasks]
+    return of_kind if any(of_kind) else chosen(work.tasks, work.trace, pattern)
+
+
+def in_place_of(late: RankWork, other: RankWork, numbers: tuple[int, int]) -> RankWork:
+    """Return the work of another rank with the collectives of a late one."""
+    pairs = _paired(late, other, numbers)
+    ours, theirs = np.array(sorted(pairs, key=lambda pair: pair[1]), np.int64).reshape(-1, 2).T
+    facts = late.trace.collectives
+    at = np.searchsorted(facts.span, ours)
+    columns = {name: getattr(facts, name)[at] for name in ("instance", "kind", "op", "nbytes", "ranks", "communicator", "sequence")}
+    return replace(
+        other,
+        trace=replace(other.trace, collectives=replace(facts, span=theirs, **columns)),
+        operation={row: late.operation[own] for own, row in pairs},
+        transfer_ns={row: late.transfer_ns[own] for own, row in pairs if own in late.transfer_ns},
+        nbytes={row: late.nbytes[own] for own, row in pairs if own in late.nbytes},
+    )
+
+
+def _paired(late: RankWork, other: RankWork, numbers: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return rows of collectives of two ranks that stand for each other: parts of one operation, else the same kinds and sizes in order."""
+    present = [[task.rows[0] for task in work.tasks if work.operation_of(task) is not None] for work in (late, other)]
+    row_of = {other.operation[row]: row for row in present[1]}
+    if {late.operation[row] for row in present[0]} == set(row_of):
+        return [(row, row_of[late.operation[row]]) for row in present[0]]
+    tokens = []
+    for work, rows in zip((late, other), present, strict=True):
+        facts = work.trace.collectives
+        at = np.searchsorted(facts.span, rows)
+        kinds = facts.words("kind")
+        tokens.append([(kinds[one], int(facts.nbytes[one])) for one in at.tolist()])
+    if tokens[0] != tokens[1]:
+        raise TraceError(
+            f"rank {numbers[0]} cannot be like rank {numbers[1]}: they do not take part in the same sequence of collectives",
+            hint="choose a rank with the same part in the job; kernel(...).scale(...) changes single kernels",
+        )
+    return list(zip(*present, strict=True))
+
+
+def faster_links(work: RankWork, scale: float, latency_ns: Mapping[int, float]) -> RankWork:
+    """Return work whose transfers beyond their latency take as much shorter."""
+
+    def own_time(task: Task) -> Task:
+        alone = work.operation_of(task) is not None and task.rows[0] not in work.transfer_ns
+        return replace(task, factor=task.factor / scale) if alone else task
+
+    transfer_ns = {row: min(latency_ns[row], ns) + max(0.0, ns - latency_ns[row]) / scale for row, ns in work.transfer_ns.items()}
+    return replace(work, tasks=tuple(map(own_time, work.tasks)), transfer_ns=transfer_ns)
+
+
+def alone(works: Sequence[RankWork]) -> tuple[list[RankWork], int]:
+    """Return works that take as long as alone on their GPU, and how many of them keep their time beside others: none alike ran alone.
+
+    Alike are kernels and copies of one name, size and grid on any rank, and transfers of one kind, size and communicator.
+    """
+    names: dict[object, int] = {}
+    keys, times_ns, beside = (list[IntArray](), list[FloatArray](), list[FloatArray]())
+    for work in works:
+        spans = work.trace.spans
+        rows = np.array([task.rows[0] for task in work.tasks if task.rows], np.int64)
+        text = np.array([names.setdefault(name, len(names)) for name in spans.names], np.int64)
+        columns = [
+            text[spans.name[rows]],
+            *(getattr(spans, name)[rows].astype(np.int64) for name in ("blocks", "threads", "bytes", "flops")),
+        ]
+        columns += [_number_of_collective(work, rows, names)]
+        own_ns = (spans.end_ns[rows] - spans.start_ns[rows]).astype(np.float64)
+        times_ns.append(np.array([work.transfer_ns.get(row, own) for row, own in zip(rows.tolist(), own_ns.tolist(), strict=True)]))
+        keys.append(np.stack(columns))
+        beside.append(_share_beside(spans, rows))
+    key = np.unique(np.concatenate(keys, axis=1), axis=1, return_inverse=True)[1].reshape(-1)
+    whole_ns, together = np.concatenate(times_ns), np.concatenate(beside) > _BESIDE
+    usual_ns = np.full(int(key.max(initial=-1)) + 1, np.nan)
+    for one in np.unique(key[together]).tolist():
+        own = whole_ns[(key == one) & ~together]
+        usual_ns[one] = np.median(own) if len(own) else np.nan
+    ratio = np.where(together, np.minimum(1.0, usual_ns[key] / np.maximum(whole_ns, 1)), 1.0)
+    split = np.split(np.nan_to_num(ratio, nan=1.0), np.cumsum([len(each) for each in times_ns])[:-1])
+    found = [_shorter(work, each.tolist()) for work, each in zip(works, split, strict=True)]
+    return found, int(np.isnan(ratio).sum())
+
+
+def _number_of_collective(work: RankWork, rows: IntArray, names: dict[object, int]) -> IntArray:
+    """Return a number for the kind, communicator and size of the collective that each row is a part of; -1 for other work."""
+    facts = work.trace.collectives
+    told = zip(facts.words("kind"), facts.words("communicator"), facts.nbytes.tolist(), strict=True)
+    number = {row: names.setdefault(each, len(names)) for row, each in zip(facts.span.tolist(), told, strict=True)}
+    return np.array([number.get(row, -1) for row in rows.tolist()], np.int64)
+
+
+def _share_beside(spans: SpanTable, rows: IntArray) -> FloatArray:
+    """Return the part of each row's time in which another row ran, too."""
+    times_ns = np.concatenate([spans.start_ns[rows], spans.end_ns[rows]])
+    order = np.argsort(times_ns, kind="stable")
+    running = np.cumsum(np.repeat([1, -1], len(rows))[order])
+    edges_ns = times_ns[order]
+    several = np.flatnonzero((running[:-1] > 1) & (np.diff(edges_ns) > 0))
+    covered = Coverage(Intervals(edges_ns[several], edges_ns[several + 1]))
+    within: FloatArray = covered.within(spans.start_ns[rows], spans.end_ns[rows]) / np.maximum(1, spans.end_ns[rows] - spans.start_ns[rows])
+    return within
+
+
+def _shorter(work: RankWork, ratios: Sequence[float]) -> RankWork:
+    """Return work whose pieces on the device take shares of their time."""
+    transfer_ns, tasks, share = dict(work.transfer_ns), list[Task](), iter(ratios)
+    for task in work.tasks:
+        ratio = next(share) if task.rows else 1.0
+        if task.rows and task.rows[0] in transfer_ns:
+            transfer_ns[task.rows[0]] *= ratio
+            tasks.append(task)
+        else:
+            tasks.append(task if ratio == 1 else replace(task, factor=task.factor * ratio))
+    return replace(work, tasks=tuple(tasks), transfer_ns=transfer_ns)
+
+
+def one_at_a_time(work: RankWork) -> RankWork:
+    """Return work of which each piece comes after the one that was launched before."""
+    tasks, last = list[Task](), -1
+    for position, task in enumerate(work.tasks):
+        chained = last >= 0 and not task.on_host and last not in task.after
+        tasks.append(replace(task, after=(*task.after, last)) if chained else task)
+        last = last if task.on_host else position
+    return replace(work, tasks=tuple(tasks))
+
+
+def buckets(works: Sequence[RankWork], operations: set[int], limit: int) -> dict[int, int]:
+    """Return for each collective of a communicator the last one of its bucket, which has at most ``limit`` bytes."""
+    taking_part = [work for work in works if operations & set(work.operation.values())]
+    if not taking_part:
+        return {}
+    order = [one for task in taking_part[0].tasks if (one := taking_part[0].operation_of(task)) in operations]
+    index = {operation: place for place, operation in enumerate(order)}
+    held = np.max([_awaited_before(work, index) for work in taking_part], axis=0).tolist()
+    size_of = _sizes(taking_part[0])
+    sizes = [size_of[operation] for operation in order]
+    begin, total = 0, 0
+    first = list[int]()
+    for place, size in enumerate(sizes):
+        total += size
+        if not place or total > limit or held[place] >= begin or not min(size, sizes[place - 1]):
+            begin, total = place, size
+        first.append(begin)
+    last = {begin: place for place, begin in enumerate(first)}
+    return {operation: order[last[first[place]]] for operation, place in index.items()}
+
+
+def _sizes(work: RankWork) -> dict[int, int]:
+    """Return the bytes of each collective; 0 where unknown."""
+    facts = work.trace.collectives
+    size_of = {**dict(zip(facts.span.tolist(), facts.nbytes.tolist(), strict=True)), **work.nbytes}
+    return {operation: size_of[row] for row, operation in work.operation.items()}
+
+
+def _awaited_before(work: RankWork, index: Mapping[int, int]) -> IntArray:
+    """Return for each of some collectives the newest of them for which something waits that was launched before it; -1 for none.
+
+    Parts that keep their own time, or come in another order than on the first rank, can be in no bucket with those before.
+    """
+    places = [-1 if (operation := work.operation_of(task)) is None else index.get(operation, -1) for task in work.tasks]
+    found, newest, latest = np.full(len(index), len(index)), -1, -1
+    for task, place in zip(work.tasks, places, strict=True):
+        if place < 0:
+            newest = max([newest, *(places[earlier] for earlier in task.after)])
+        elif task.rows[0] in work.transfer_ns and place > latest:
+            found[place], latest = newest, place
+    return found
+
+
+def merged(work: RankWork, last_of: Mapping[int, int], latency_ns: Mapping[int, float]) -> RankWork:
+    """Return work in which the last collective of each bucket stands for all of it.
+
+    It comes after all that one of them came after, and takes as long as all together without the latencies of the others.
+    """
+    size_of = _sizes(work)
+    last_row = {operation: row for row, operation in work.operation.items()}
+    transfer_ns, nbytes, operation_of = dict(work.transfer_ns), dict(work.nbytes), dict(work.operation)
+    tasks, kept = list[Task](), list[int]()
+    number: list[int | None] = []
+    awaited, place_of = dict[int, set[int]](), dict[int, int]()
+    operations = [work.operation_of(task) for task in work.tasks]
+    bucket = [None if operation is None else last_of.get(operation) for operation in operations]
+    for position, (task, operation, last) in enumerate(zip(work.tasks, operations, bucket, strict=True)):
+        others = [one for one in task.after if last is None or bucket[one] != last]
+        after = {place_of[its] if (its := bucket[one]) is not None else number[one] for one in others}
+        known = {one for one in after if one is not None}
+        if operation is not None and last is not None and operation != last:
+            awaited.setdefault(last, set()).update(known)
+            row, into = task.rows[0], last_row[last]
+            transfer_ns[into] += max(0.0, transfer_ns.pop(row) - latency_ns[row])
+            nbytes[into] = nbytes.get(into, size_of[last]) + size_of[operation]
+            del operation_of[row]
+            number.append(None)
+            continue
+        if last is not None:
+            known |= awaited.get(last, set())
+            place_of[last] = len(tasks)
+        number.append(len(tasks))
+        tasks.append(replace(task, after=tuple(sorted(known))))
+        kept.append(int(work.kept[position]))
+    return replace(work, tasks=tuple(tasks), kept=np.array(kept, np.int64), operation=operation_of, transfer_ns=transfer_ns, nbytes=nbytes)
