@@ -199,7 +199,7 @@ class TestChanges:
             (lambda: found.link(scale=float("nan")), "cannot be nan times"),
             (lambda: found.collective("all_gather"), "no matched collective is of the kind 'all_gather'"),
             (lambda: found.kernel("k9"), "is called 'k9'"),
-            (lambda: found.kernel(), "a name of kernels is missing"),
+            (found.kernel, "a name of kernels is missing"),
             (lambda: found.kernel("k0").scale(-1), "cannot take -1 times"),
             (lambda: found.without("kernel"), "nothing is left"),
             (lambda: found.timeline(9), "no rank 9"),
@@ -249,7 +249,7 @@ class TestUnknownWaits:
         job = Job.of(ranks)
         assert job.what_if().replay_error == 0
         with pytest.raises(TraceError, match=r"never ends: rank \d waits for all_reduce number"):
-            print(job.what_if().serial())
+            _ = job.what_if().serial().job
 
 
 class TestForms:

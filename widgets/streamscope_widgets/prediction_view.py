@@ -1,4 +1,4 @@
-"""Predictions: one beside the trace that it was made from, on one axis; of all ranks of a job; and several beside the runs that verify them."""
+"""Predictions: beside the trace that they were made from, on one axis; of all ranks of a job; several beside the runs that verify them."""
 
 from __future__ import annotations
 

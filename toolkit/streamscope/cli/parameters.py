@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -86,6 +87,14 @@ def out(metavar: str, written: str) -> Any:
 
 
 Settings = Annotated[list[str] | None, shared(options.SET)]
+Scale = Annotated[
+    list[str] | None,
+    typer.Option("--scale", metavar="KERNEL=FACTOR", help="Kernels by name take so many times as long: '*nvjet*=0.5'. May be given again."),
+]
+Without = Annotated[
+    list[str] | None,
+    typer.Option("--without", metavar="KERNEL", help="Leave out kernels by name, or copy, set, host. May be given again."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
@@ -118,3 +127,20 @@ def built(name: str, values: Mapping[str, int | str], gpus: int | Sequence[int] 
     except WorkloadError as error:
         raise WrongUsageError(error.message, hint=error.hint) from None
     return program, inputs, {key: int(values.get(key, setting.default)) for key, setting in found.settings.items()}
+
+
+def kernel_factor(text: str) -> tuple[str, float]:
+    """Split ``'*nvjet*=0.5'``; a name may have an equals sign in it."""
+    from streamscope.predicting.scenario import LARGEST_FACTOR
+
+    pattern, sign, factor = text.rpartition("=")
+    try:
+        value = float(factor)
+    except ValueError:
+        sign, value = "", math.nan
+    if not sign or not pattern:
+        raise typer.BadParameter(f"{text!r} is not KERNEL=FACTOR, such as '*nvjet*=0.5'", param_hint="--scale")
+    if not 0 < value <= LARGEST_FACTOR:
+        most = f"a factor is above 0, and {LARGEST_FACTOR:,.0f} at most"
+        raise typer.BadParameter(f"{text!r} is out of range: {most}; --without leaves kernels out", param_hint="--scale")
+    return pattern, value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamscope.cli.parameters import AsJson, WrongUsageError
+from streamscope.cli.parameters import AsJson, Scale, Without, WrongUsageError, kernel_factor
 from streamscope.cli.tables import print_table, print_warnings, show, table
 from streamscope.cli.terminal import print_sentences
 from streamscope.cli.trace_files import Damaged, reading_progress
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from streamscope.ranks.job import Job
+    from streamscope.ranks.what_if import JobPrediction
 
 _MOST_ROWS = 32
 
@@ -34,18 +36,80 @@ def ranks(
         typer.Option("--save", metavar="PATH", help="Also save the job: a folder, or a file .html, .md, .json, .csv.", show_default=False),
     ] = None,
     damaged: Damaged = "refuse",
+    like: Annotated[
+        list[str] | None,
+        typer.Option("--like", metavar="RANK=RANK", help="What if the first rank did what the second one does: 2=1. May be given again."),
+    ] = None,
+    scale: Scale = None,
+    without: Without = None,
+    link: Annotated[
+        float | None, typer.Option("--link", metavar="FACTOR", help="What if links were so many times as fast.", show_default=False)
+    ] = None,
+    bucket: Annotated[
+        list[str] | None,
+        typer.Option("--bucket", metavar="KIND=SIZE", help="What if collectives were merged: all_reduce='25 MB'. May be given again."),
+    ] = None,
     *,
+    what_if: Annotated[bool, typer.Option("--what-if", help="Predict, with the changes that are given; without any, the replay.")] = False,
+    serial: Annotated[bool, typer.Option("--serial", help="What if each rank ran one thing at a time.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read the traces of all ranks of a job, and show which rank the others wait for, and why."""
+    """Read the traces of all ranks of a job, and show which rank the others wait for, and why; or predict it with changes."""
     from streamscope.ranks.reading import read_ranks
 
     hosts = {rank: name for text in host or () for name, numbers in [_shared(text)] for rank in numbers}
+    changed = bool(serial or link is not None or any((like, scale, without, bucket)))
     with reading_progress() as progress:
         job = read_ranks(paths[0] if len(paths) == 1 else paths, hosts=hosts, damaged=damaged, progress=progress)  # type: ignore[arg-type]
+        predicted: JobPrediction | None = None
+        if what_if or changed:
+            progress("predicting", 1, 1)
+            predicted = _predicted(job, like or (), scale or (), without or (), bucket or ())
+            predicted = predicted if link is None else predicted.link(link)
+            predicted = predicted.serial() if serial else predicted
+    result = job if predicted is None else predicted
     if save is not None:
-        job.save(save)
-    show(job, _print, as_json=as_json)
+        result.save(save)
+    if predicted is None:
+        show(job, _print, as_json=as_json)
+    else:
+        show(predicted, _print_prediction, as_json=as_json)
+
+
+def _predicted(job: Job, like: Sequence[str], scale: Sequence[str], without: Sequence[str], bucket: Sequence[str]) -> JobPrediction:
+    """Return the prediction of a job with changes, as options give them."""
+    found = job.what_if()
+    for late, other in map(_alike, like):
+        found = found.what_if(late).like(other).what_if()
+    for pattern, factor in map(kernel_factor, scale):
+        found = found.kernel(pattern).scale(factor)
+    found = found.without(*without) if without else found
+    for text in bucket:
+        kind, sign, size = text.partition("=")
+        if not sign or not kind:
+            raise WrongUsageError(f"--bucket {text!r:.60} names no kind and size", hint="for example --bucket 'all_reduce=25 MB'")
+        found = found.collective(kind).bucket(size)
+    return found
+
+
+def _alike(text: str) -> tuple[int, int]:
+    """Return two ranks: ``"2=1"``."""
+    late, _, other = text.partition("=")
+    if not (late.isdecimal() and other.isdecimal()):
+        raise WrongUsageError(f"--like {text!r:.60} does not name two ranks", hint="for example --like 2=1")
+    return int(late), int(other)
+
+
+def _print_prediction(console: Console, found: JobPrediction) -> None:
+    """Print the verdict, the ranks as recorded and as predicted, and the notes."""
+    print_sentences(console, found.title, "bold", whole=True)
+    print_sentences(console, found.verdict, whole=True)
+    console.print()
+    rows = found.table_rows()
+    print_table(console, table(found.heads, rows[:_MOST_ROWS]))
+    if len(rows) > _MOST_ROWS:
+        console.print(f"and {counted(len(rows) - _MOST_ROWS, 'more rank')}: --json has them all")
+    print_warnings(console, [capitalised(note) for note in found.notes])
 
 
 def _shared(text: str) -> tuple[str, list[int]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Annotated
 
 import typer
 
-from streamscope.cli.parameters import AsJson, WrongUsageError
+from streamscope.cli.parameters import AsJson, Scale, Without, WrongUsageError, kernel_factor
 from streamscope.cli.tables import print_warnings
 from streamscope.cli.terminal import output, print_sentences
 from streamscope.cli.trace_files import Damaged, Gpu, TraceFile, read_trace, reading_progress
@@ -23,16 +22,8 @@ def what_if(
     streams: Annotated[
         int | None, typer.Option("--streams", metavar="N", min=1, max=128, help="Compute streams.", show_default=False)
     ] = None,
-    scale: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--scale", metavar="KERNEL=FACTOR", help="Kernels by name take so many times as long: '*nvjet*=0.5'. May be given again."
-        ),
-    ] = None,
-    without: Annotated[
-        list[str] | None,
-        typer.Option("--without", metavar="KERNEL", help="Leave out kernels by name, or copy, set, host. May be given again."),
-    ] = None,
+    scale: Scale = None,
+    without: Without = None,
     measured_us: Annotated[
         float | None,
         typer.Option(
@@ -57,7 +48,7 @@ def what_if(
     """
     from streamscope.predicting.prediction import predicted_from, scenario_of
 
-    factors = [_factor(text) for text in scale or ()]
+    factors = [kernel_factor(text) for text in scale or ()]
     with reading_progress() as progress:
         trace = read_trace(file, gpu, damaged, progress)
         progress("predicting", 1, 1)
@@ -75,20 +66,3 @@ def what_if(
     else:
         print_sentences(output(), str(found).partition("\n")[0], "bold", whole=True)
         print_warnings(output(), found.told)
-
-
-def _factor(text: str) -> tuple[str, float]:
-    """Split ``'*nvjet*=0.5'``; a name may have an equals sign in it."""
-    from streamscope.predicting.scenario import LARGEST_FACTOR
-
-    pattern, sign, factor = text.rpartition("=")
-    try:
-        value = float(factor)
-    except ValueError:
-        sign, value = "", math.nan
-    if not sign or not pattern:
-        raise typer.BadParameter(f"{text!r} is not KERNEL=FACTOR, such as '*nvjet*=0.5'", param_hint="--scale")
-    if not 0 < value <= LARGEST_FACTOR:
-        most = f"a factor is above 0, and {LARGEST_FACTOR:,.0f} at most"
-        raise typer.BadParameter(f"{text!r} is out of range: {most}; --without leaves kernels out", param_hint="--scale")
-    return pattern, value

@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from streamscope.arguments import shown
-from streamscope.errors import TraceError
+from streamscope.arguments import given_path, shown
+from streamscope.errors import OutputError, TraceError
 from streamscope.predicting.prediction import predicted_device
 from streamscope.predicting.scenario import checked_factor, is_factor, picked_words, scaled, without
 from streamscope.ranks.clocks import Clocks
@@ -439,6 +440,17 @@ class JobPrediction(Result):
     def _changed(self, works: Iterable[RankWork], change: str, *notes: str) -> JobPrediction:
         remarks = (*self.remarks, *(note for note in notes if note not in self.remarks))
         return replace(self, works=tuple(works), changes=(*self.changes, change), remarks=remarks)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the prediction to one file or, where the path has no suffix, the predicted job into a folder; return the path.
+
+        Raises
+        ------
+        OutputError
+            The file or folder cannot be written, or its suffix is another than those of `Result.save`.
+        """
+        target = given_path(path, error=OutputError)
+        return super().save(target) if target.suffix and not target.is_dir() else self.job.save(target)
 
     def to_dict(self) -> dict[str, Any]:
         """Return both jobs beside each other as JSON values: steps, and busy, waiting, transfer and exposed time of each rank in µs."""
