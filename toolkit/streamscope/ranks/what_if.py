@@ -126,8 +126,8 @@ class JobPrediction(Result):
     ----------
     works : tuple of RankWork
         Work of each rank, with all changes.
-    changes, notes : tuples of str
-        Changes, and what to know before you believe the prediction.
+    changes, remarks : tuples of str
+        Changes in words, and what to know of them; `notes` has all that is to be known.
     rank : int, optional
         The rank that `like`, `kernel` and `without` change; None is all.
 

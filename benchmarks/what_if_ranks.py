@@ -1,0 +1,87 @@
+"""Predictions of jobs beside runs: a straggler repaired, links of another speed, nothing hidden, kernels left out; on the simulated host.
+
+    python benchmarks/what_if_ranks.py [RESULT.json]
+
+Each case is a step on 2 to 4 simulated GPUs, cut into the traces of its ranks. The change is predicted from these, and the same change of
+the program is run. Nothing is measured: it shows how well a replay knows what a change does, not how well the model knows a GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from provenance import keep, provenance
+from tests.ranks.simulated_jobs import Step
+
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.ranks.what_if import JobPrediction
+
+SHAPES = (
+    Step(columns=(1024, 512, 2048, 1024), late_layers=(0, 1, 2, 3), extra=4),
+    Step(gpus=3, rows=4096, columns=(2048, 256, 1024), late_layers=(1,), extra=20),
+    Step(gpus=4, rows=1024, columns=(512, 4096, 1024, 512, 2048), late=2, late_layers=(0, 3), extra=10),
+)
+ENGINES = ("async", "dual", "graph", "graph-dual")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change: what it is called, how it is predicted, and the step that has it."""
+
+    change: str
+    step: Step
+    truth: Step
+    predict: Callable[[JobPrediction], JobPrediction]
+
+
+def cases() -> Iterator[Case]:
+    """Return all cases."""
+    for shape in SHAPES:
+        for engine in ENGINES:
+            step = replace(shape, engine=engine)
+            yield Case("like", step, step.repaired, lambda found, late=step.late: found.what_if(late).like(0))
+            yield Case("without", step, step.repaired, lambda found: found.without("tanh"))
+            for speed in (0.5, 2.0):
+                yield Case(f"link × {speed:g}", step, replace(step, link_speed=speed), lambda found, speed=speed: found.link(scale=speed))
+        # With one compute stream, only communication runs beside kernels.
+        yield Case("serial", replace(shape, engine="dual"), replace(shape, engine="async"), JobPrediction.serial)
+
+
+def main() -> None:
+    """Predict and run each case, and keep the table."""
+    rows = []
+    for case in cases():
+        job = case.step.run()
+        predicted, run = case.predict(job.what_if()), case.truth.run()
+        waiting = [float(np.mean([each.waiting_us for each in one.times])) for one in (predicted.job, run)]
+        error = predicted.job.length_ns / run.length_ns - 1
+        rows.append(
+            {
+                "change": case.change,
+                "gpus": case.step.gpus,
+                "engine": case.step.engine,
+                "recorded_us": round(job.length_ns / 1e3, 1),
+                "replay_error": round(predicted.replay_error, 5),
+                "predicted_us": round(predicted.job.length_ns / 1e3, 1),
+                "run_us": round(run.length_ns / 1e3, 1),
+                "error": round(error, 4),
+                "predicted_waiting_us": round(waiting[0], 1),
+                "run_waiting_us": round(waiting[1], 1),
+            }
+        )
+        print(*rows[-1].values(), sep="\t", flush=True)
+    errors = np.abs([row["error"] for row in rows])
+    found = {"cases": len(rows), "median_error": round(float(np.median(errors)), 4), "worst_error": round(float(errors.max()), 4)}
+    print(found)
+    keep("what_if_ranks.json", {**provenance(SimulatedDevice()), **found, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
