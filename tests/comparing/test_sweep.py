@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamscope as ss
+from streamscope import workers
 from streamscope.comparing import sweep as module
 from streamscope.comparing import swept
 from streamscope.comparing.comparison import Comparison
@@ -212,7 +213,7 @@ class _Dying(Executor):
 
 
 def test_an_executor_that_fails_is_told_with_the_points_that_are_left(tmp_path, counted, monkeypatch):
-    monkeypatch.setattr(module, "_IN_FLIGHT", 1)
+    monkeypatch.setattr(workers, "_IN_FLIGHT", 1)
     with pytest.raises(EngineError, match=r"the cluster is gone.*4 points undone: n=8, streams=1; n=8, streams=2; n=16") as failed:
         swept_over(path=tmp_path / "points.jsonl", executor=_Dying(2))
     assert "path=" in failed.value.hint
@@ -228,17 +229,17 @@ def test_a_point_is_done_once_more_alone_if_the_process_beside_it_dies(monkeypat
         def submit(self, function, task):
             future = Future()
             if len(pools) == 1 or task.settings["n"] == 8:
-                future.set_exception(module.BrokenProcessPool("gone"))
+                future.set_exception(workers.BrokenProcessPool("gone"))
             else:
                 future.set_result(function(task))
             return future
 
-    @module.contextmanager
+    @workers.contextmanager
     def pool(processes, task):
         pools.append(processes)
         yield Pool()
 
-    monkeypatch.setattr(module, "_pool", pool)
+    monkeypatch.setattr(workers, "_pool", pool)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     found = swept_over({"n": [4, 8, 16, 32]}, executor="processes")
     assert [point.failure.kind if point.failure else "" for point in found.points] == ["", "DeadWorker", "", ""]

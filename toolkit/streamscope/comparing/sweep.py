@@ -5,20 +5,15 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import multiprocessing
 import os
-import pickle
 import re
-import signal
 import tempfile
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice, product
+from itertools import product
 from math import prod
 from pathlib import Path
 from types import CodeType
@@ -36,7 +31,7 @@ from streamscope.devices.protocol import Device
 from streamscope.docstrings import with_shared_parts
 from streamscope.engines import engine_names
 from streamscope.engines.plan import checked_streams
-from streamscope.errors import EngineError, HungError, OutputError, ProgramError, StreamscopeError, WorkloadError, described
+from streamscope.errors import EngineError, HungError, OutputError, ProgramError, WorkloadError, described
 from streamscope.files import suffix_of, writable_file
 from streamscope.interrupts import is_interruption
 from streamscope.program.foreign import ForeignProgram
@@ -50,16 +45,12 @@ from streamscope.trace.info import library_versions
 from streamscope.tracebacks import is_ours
 from streamscope.tracing import ProgramFunction
 from streamscope.words import a_kind, counted, listed
+from streamscope.workers import PROCESSES, Dead, NotLoadedError, UndoneError, in_processes, on_executor
 from streamscope.workloads import Workload, workload
 
 OPTIONS = ("engines", "device", "gpus", "streams", "repeats", "recorder")
 """Keywords of `compare` that may be settings of a grid."""
-PROCESSES = "processes"
-"""The executor that is a pool of our own."""
 MOST_POINTS = 100_000
-_MOST_PROCESSES = 2
-_IN_FLIGHT = 64
-"""Points that a foreign executor has at a time, whose number of workers nobody knows: each holds its inputs."""
 
 
 @with_shared_parts
@@ -522,39 +513,16 @@ def _on_workers(tasks: Sequence[Task], executor: Executor | str, said: Progress)
 
 def _elsewhere(tasks: Sequence[Task], executor: Executor) -> _Done:
     """Do points on somebody else's executor."""
-    left = dict(enumerate(tasks))
     try:
-        for number, point in _submitted(executor, left, _IN_FLIGHT, {}):
-            del left[number]
-            yield number, point
-    except StreamscopeError:
-        raise
-    except Exception as error:
-        if is_interruption(error):
-            raise
-        labels = [task.label for task in islice(left.values(), 5)]
-        more = [f"{len(left) - len(labels):,} more"] if len(left) > len(labels) else []
+        yield from on_executor(executor, attempt, tasks)
+    except UndoneError as error:
+        labels = [tasks[number].label for number in error.left[:5]]
+        more = [f"{len(error.left) - len(labels):,} more"] if len(error.left) > len(labels) else []
         raise EngineError(
-            f"the executor failed ({described(error)}), and left {counted(len(left), 'point')} undone: {'; '.join([*labels, *more])}",
+            f"the executor failed ({described(error.reason)}), and left {counted(len(error.left), 'point')} undone: "
+            f"{'; '.join([*labels, *more])}",
             hint="with path=, the same call goes on where it ended",
-        ) from error
-
-
-def _submitted(executor: Executor, left: Mapping[int, Task], most: int, in_flight: dict[Future[Any], int]) -> _Done:
-    """Give an executor points, ``most`` at a time; ``in_flight`` then holds those that it had when it failed."""
-    rest = iter(list(left.items()))
-    try:
-        while True:
-            for number, task in islice(rest, most - len(in_flight)):
-                in_flight[executor.submit(attempt, task)] = number
-            if not in_flight:
-                return
-            for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
-                point = future.result()
-                yield in_flight.pop(future), point
-    finally:
-        for future in in_flight:
-            future.cancel()
+        ) from error.reason
 
 
 def _check_simulated(tasks: Sequence[Task]) -> None:
@@ -571,73 +539,16 @@ def _check_simulated(tasks: Sequence[Task]) -> None:
 
 def _in_processes(tasks: Sequence[Task]) -> _Done:
     """Do points in processes of our own. If one dies, each point that was being done is done once more, alone."""
-    left = dict(enumerate(tasks))
-    while left:
-        in_flight: dict[Future[Any], int] = {}
-        processes = min(_MOST_PROCESSES, os.cpu_count() or 1, len(left))
-        with _pool(processes, next(iter(left.values()))) as pool:
-            try:
-                for number, point in _submitted(pool, left, processes, in_flight):
-                    del left[number]
-                    yield number, point
-            except BrokenProcessPool:
-                pass
-        for number in sorted(in_flight.values()):
-            yield number, _once_more(left.pop(number))
-
-
-def _once_more(task: Task) -> Point | None:
-    """Do a point in a process of its own."""
-    with _pool(1, task) as pool:
-        try:
-            return pool.submit(attempt, task).result()
-        except BrokenProcessPool:
-            failure = Failure("DeadWorker", "the process that did it ended twice, the second time with nothing beside it", _DIED)
-            return Point(task.settings, failure=failure)
-
-
-_DIED = "did it crash, or take more memory than there is? Run it in this process: leave executor= out"
-
-
-@contextmanager
-def _pool(processes: int, task: Task) -> Iterator[ProcessPoolExecutor]:
-    """Give a pool whose processes can load the program of a task. Whatever ends the block early ends them, too."""
-    name = repr(task.subject.name)
     try:
-        pickle.dumps(task)
-    except Exception as error:
-        raise EngineError(f"{name} cannot be sent to processes: {described(error)}", hint=_LOADABLE) from error
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_worker)
-    try:
-        try:
-            pool.submit(_name, task).result()
-        except BrokenProcessPool as error:  # Each point would fail for the same reason.
-            raise EngineError(f"processes end before they have loaded {name}", hint=_LOADABLE) from error
-        yield pool
-        pool.shutdown()
-    finally:
-        workers = list((pool._processes or {}).values())  # noqa: SLF001 — `kill_workers` is there from Python 3.14 on
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:
-            worker.kill()
+        for number, point in in_processes(attempt, tasks):
+            yield number, Point(tasks[number].settings, failure=_DEAD) if isinstance(point, Dead) else point
+    except NotLoadedError as error:
+        hint = "define it at the top of a module, and call ss.sweep under if __name__ == '__main__':; or leave executor= out"
+        raise EngineError(f"{tasks[0].subject.name!r} {error}", hint=hint) from error
 
 
-_LOADABLE = "define it at the top of a module, and call ss.sweep under if __name__ == '__main__':; or leave executor= out"
-
-
-def _name(task: Task) -> str:
-    """Return the name of a task's program: a worker that can do that has loaded it."""
-    return task.subject.name
-
-
-def _begin_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
+_DEAD = Failure(
+    "DeadWorker",
+    "the process that did it ended twice, the second time with nothing beside it",
+    "did it crash, or take more memory than there is? Run it in this process: leave executor= out",
+)
