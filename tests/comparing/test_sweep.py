@@ -221,31 +221,6 @@ def test_an_executor_that_fails_is_told_with_the_points_that_are_left(tmp_path, 
     assert len(counted) == 6
 
 
-def test_a_point_is_done_once_more_alone_if_the_process_beside_it_dies(monkeypatch):
-    """Without processes: the first two points are with a worker that dies, which the first one would have survived."""
-    pools = []
-
-    class Pool(Executor):
-        def submit(self, function, task):
-            future = Future()
-            if len(pools) == 1 or task.settings["n"] == 8:
-                future.set_exception(workers.BrokenProcessPool("gone"))
-            else:
-                future.set_result(function(task))
-            return future
-
-    @workers.contextmanager
-    def pool(processes, task):
-        pools.append(processes)
-        yield Pool()
-
-    monkeypatch.setattr(workers, "_pool", pool)
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    found = swept_over({"n": [4, 8, 16, 32]}, executor="processes")
-    assert [point.failure.kind if point.failure else "" for point in found.points] == ["", "DeadWorker", "", ""]
-    assert pools == [2, 1, 1, 2]
-
-
 def test_points_are_not_done_again_and_a_larger_grid_does_the_rest(tmp_path, counted):
     path = tmp_path / "points.jsonl"
     first = swept_over({"n": [4, 8]}, path=path)

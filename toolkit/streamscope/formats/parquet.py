@@ -140,9 +140,9 @@ def _encoded(values: npt.NDArray[Any], vocabulary: tuple[str, ...] | None) -> pa
     import pyarrow as pa
 
     if vocabulary is None:
-        return pa.array(values)
-    codes = pa.array(values.astype(np.int32), mask=values < 0)  # An unknown text is a missing value.
-    return pa.DictionaryArray.from_arrays(codes, pa.array(vocabulary, type=pa.string()))
+        return _arrow_numbers(values)
+    codes = _arrow_numbers(values.astype(np.int32), there=values >= 0)  # An unknown text is a missing value.
+    return pa.DictionaryArray.from_arrays(codes, _arrow_texts(vocabulary))
 
 
 def _vocabularies(names: tuple[str, ...], lanes: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -199,7 +199,7 @@ def _coded(texts: pa.Array, vocabulary: tuple[str, ...]) -> pa.Array:
     return codes.take(encoded.indices)
 
 
-# Arrow's own conversions load pandas, which takes longer than all the rest of reading a small trace.
+# Arrow's own conversions load pandas, which takes longer than all the rest of reading or writing a small trace.
 
 
 def _numbers_in(values: pa.ChunkedArray, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -219,10 +219,11 @@ def _arrow_texts(texts: Sequence[str]) -> pa.Array:
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
 
 
-def _arrow_numbers(numbers: npt.NDArray[Any]) -> pa.Array:
+def _arrow_numbers(numbers: npt.NDArray[Any], there: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     import pyarrow as pa
 
-    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)])
+    bits = None if there is None or there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [bits, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
 FORMAT = Format(

@@ -7,30 +7,28 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from streamscope.analysis.gpus import busiest_gpu
 from streamscope.arguments import given_path, shown
 from streamscope.errors import TraceError
-from streamscope.formats.read import is_trace, read
-from streamscope.progress import Progress, showing, silent
+from streamscope.formats.read import is_trace
+from streamscope.progress import Progress, showing
 from streamscope.ranks.file_names import ranks_of_names
 from streamscope.ranks.job import FILE_NAME, Job, SavedFile, saved_files
-from streamscope.ranks.rank import Rank, needed, without_work
-from streamscope.trace.activities import NoWorkError
-from streamscope.trace.foreign import MIXED
+from streamscope.ranks.rank import Rank
+from streamscope.ranks.staging import RankFile, names, read_files
 from streamscope.trace.format import NOTES_SUFFIX
-from streamscope.trace.info import DeviceInfo, TraceInfo
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed
 
 _MOST_FILES = 20_000
 """Files of a folder that are looked at."""
-_MOST_NAMED = 8
 _APART_S = 3600.0
 """Recordings of one run began within so many seconds."""
 _HOW_TO_NUMBER = 'name them rank0, rank1 and so on, or say which is which: ss.read_ranks({0: "a.json", 1: "b.json"})'
@@ -39,22 +37,13 @@ _ONE_RUN = "give the files of one run: a folder, a pattern such as 'run-1/*.json
 Paths = str | Path | Iterable[str | Path] | Mapping[int, str | Path]
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A file of a job as it was read: its trace, and the rank that it or its reader names."""
-
-    path: Path
-    trace: Trace
-    rank: int | None
-    note: str = ""
-    recording: str | None = None
-
-
 def read_ranks(
     paths: Paths,
     *,
     hosts: Mapping[int, str] | None = None,
     damaged: Literal["refuse", "skip"] = "refuse",
+    executor: Executor | str | None = None,
+    work: str | Path | None = None,
     progress: bool | Progress = True,
 ) -> Job:
     """Read the traces of all ranks of a job, and put them on one clock.
@@ -71,19 +60,29 @@ def read_ranks(
         Host of each rank, where files do not name it, as Kineto's do not. Ranks of one host share a clock, within 20 µs.
     damaged : {"refuse", "skip"}
         As in `ss.read`: ``"skip"`` reads the whole events of damaged Kineto files, and a warning says so.
+    executor : Executor or "processes", optional
+        Who reads the files: any `concurrent.futures.Executor`, Dask's ``client.get_executor()`` for example, or two processes. By default
+        this process, or two beside it where files are large and no script would have to be run again for that. If a process dies, its
+        file is read once more, alone; one that kills a process twice is left out, and a warning names it.
+    work : str or Path, optional
+        Folder for what workers leave for this process, a Parquet file for each rank. All workers have to see it. It is a temporary one by
+        default, and what was written is removed at the end.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``, with a step for each file.
 
     Returns
     -------
     Job
-        Ranks that are missing or were cut short are named in its ``warnings``.
+        It does not depend on the executor. Ranks that are missing or were cut short are named in its ``warnings``.
 
     Raises
     ------
     TraceError
         No trace is found, or one cannot be read; a rank is there twice; files are of several runs; or which rank a file is of cannot be
-        told. A collective that ends on one rank before another one has begun it is an error, too: clocks or files do not fit.
+        told. A collective that ends on one rank before another one has begun it is an error, too: clocks or files do not fit. The executor
+        failed: the error names the files that it had not read.
+    OutputError
+        Nothing can be written to ``work``, or the disk is full.
 
     Examples
     --------
@@ -95,19 +94,20 @@ def read_ranks(
     ([0, 1], ())
     """
     given = _Given.of(paths)
-    found = list[_Found]()
     with showing("reading ranks", progress=progress) as step:
-        for at, path in enumerate(given.files):
-            step(f"reading {path.name}", at, len(given.files))
-            found += _read(path, given.rank_of(path), damaged)
+        found, died = read_files(given.files, [given.rank_of(path) for path in given.files], damaged, executor, work, step)
         step("matching collectives", len(given.files), len(given.files))
+        lost = names(path.name for path in died)
+        if not found:
+            raise TraceError(f"no rank is left: processes that read {lost} died", hint="did they take more memory than there is?")
+        said = [f"left out, since each process that read {_them(died)} died: {lost}"] if died else []
         numbered = _numbered(found)
         _check_one_run(numbered)
         ranks = [
             Rank(number, one.path.name, one.trace, _host(one.trace, number, hosts), given.recordings.get(one.path, one.recording))
             for number, one in sorted(numbered.items())
         ]
-        return Job.of(ranks, [*given.warnings, *_warnings(numbered)])
+        return Job.of(ranks, [*given.warnings, *said, *_warnings(numbered)])
 
 
 def _host(trace: Trace, number: int, hosts: Mapping[int, str] | None) -> str | None:
@@ -172,7 +172,7 @@ class _Given:
             files = [each for each in deeper[:_MOST_FILES] if is_trace(each)]
             inside = []
         left_out = [each.name for each in inside if each not in files and each.suffix in _LIKE_TRACES]
-        said = [f"left out, since no format knows {_them(left_out)}: {_names(left_out)}"] if left_out else []
+        said = [f"left out, since no format knows {_them(left_out)}: {names(left_out)}"] if left_out else []
         return cls(_some(files, f"no trace is in the folder {str(folder)!r}"), {}, said)
 
 
@@ -184,8 +184,8 @@ def _may_be_trace(path: Path) -> bool:
     return not path.is_dir() and not path.name.endswith(NOTES_SUFFIX)
 
 
-def _them(names: Sequence[str]) -> str:
-    return "it" if len(names) == 1 else "them"
+def _them(some: Sequence[object]) -> str:
+    return "it" if len(some) == 1 else "them"
 
 
 def _some(files: list[Path], why: str) -> list[Path]:
@@ -194,66 +194,38 @@ def _some(files: list[Path], why: str) -> list[Path]:
     return files
 
 
-def _read(path: Path, rank: int | None, damaged: Literal["refuse", "skip"]) -> list[_Found]:
-    """Read the rank of a file, or its ranks: one for each GPU."""
-    try:
-        trace = read(path, damaged=damaged, progress=silent)
-    except TraceError as error:
-        cause = error.__cause__
-        if not isinstance(cause, NoWorkError):
-            raise
-        job: dict[str, Any] = cause.job
-        info = TraceInfo("none", path.name, DeviceInfo("cuda", "no GPU"), "none", notes=(cause.message,), created="", **job)
-        return [_Found(path, without_work(info), info.rank if rank is None else rank)]
-    if any(MIXED in note for note in trace.info.notes):
-        raise TraceError(
-            f"{str(path)!r} holds several ranks that cannot be told apart: work of several processes is on one GPU",
-            hint="give the files of the ranks as they were before they were merged",
-        )
-    trace = needed(trace)
-    rank = trace.info.rank if rank is None else rank
-    if len(trace.gpus) < 2:
-        return [_Found(path, trace, rank)]
-    if rank is not None:
-        gpu = busiest_gpu(trace)
-        return [_Found(path, trace.of_gpu(gpu), rank, f"only GPU {gpu}, the busiest of {len(trace.gpus)}")]
-    # Into a file of Kineto, ranks of several hosts may have been merged. All other recorders have one clock.
-    recording = None if trace.info.recorder == "kineto" else path.name
-    return [_Found(path, trace.of_gpu(gpu), None, recording=recording) for gpu in trace.gpus]
-
-
-def _numbered(found: Sequence[_Found]) -> dict[int, _Found]:
+def _numbered(found: Sequence[RankFile]) -> dict[int, RankFile]:
     """Return the file of each rank: by its metadata, else by the names of files, else by the order of the GPUs of one file."""
     unknown = [one for one in found if one.rank is None]
-    names = [str(one.path) for one in unknown]
-    several = max(Counter(names).values(), default=0) > 1
+    called = [str(one.path) for one in unknown]
+    several = max(Counter(called).values(), default=0) > 1
     if not unknown:
         numbers: list[int] | None = []
     elif several:
         numbers = list(range(len(unknown))) if len(unknown) == len(found) else None
     else:
-        numbers = ranks_of_names(names)
+        numbers = ranks_of_names(called)
         numbers = [0] if numbers is None and len(found) == 1 else numbers
     if numbers is None:
-        raise TraceError(f"which rank is which cannot be told: {_names([one.path.name for one in unknown])}", hint=_HOW_TO_NUMBER)
+        raise TraceError(f"which rank is which cannot be told: {names([one.path.name for one in unknown])}", hint=_HOW_TO_NUMBER)
     given = dict(zip(map(id, unknown), numbers, strict=True))
-    ranks: dict[int, list[_Found]] = {}
+    ranks: dict[int, list[RankFile]] = {}
     for one in found:
         ranks.setdefault(given[id(one)] if one.rank is None else one.rank, []).append(one)
     twice = {rank: files for rank, files in ranks.items() if len(files) > 1}
     if twice:
         rank, files = min(twice.items())
         more = f", and {counted(len(twice) - 1, 'more rank')} also" if len(twice) > 1 else ""
-        raise TraceError(f"rank {rank} is there {len(files)} times: {_names([one.path.name for one in files])}{more}", hint=_ONE_RUN)
+        raise TraceError(f"rank {rank} is there {len(files)} times: {names([one.path.name for one in files])}{more}", hint=_ONE_RUN)
     return {rank: files[0] for rank, files in ranks.items()}
 
 
-def _check_one_run(numbered: Mapping[int, _Found]) -> None:
+def _check_one_run(numbered: Mapping[int, RankFile]) -> None:
     """Refuse files of several runs: of jobs of several sizes, recorded at other times, simulated and measured, or one recording twice."""
     sizes = {one.trace.info.world_size for one in numbered.values()} - {None}
     if len(sizes) > 1:
         told = [
-            _names([one.path.name for one in numbered.values() if one.trace.info.world_size == size], 2) for size in sorted(sizes, key=str)
+            names([one.path.name for one in numbered.values() if one.trace.info.world_size == size], 2) for size in sorted(sizes, key=str)
         ]
         raise TraceError(
             f"the files are of several runs: of jobs of {listed([str(size) for size in sorted(sizes, key=str)])} ranks ({'; '.join(told)})",
@@ -271,9 +243,9 @@ def _check_one_run(numbered: Mapping[int, _Found]) -> None:
     begun = sorted((at, rank) for rank, one in working.items() if (at := _created_s(one.trace.info)) is not None)
     for (before_s, before), (after_s, after) in pairwise(begun):
         if after_s - before_s > _APART_S + _length_s(numbered[before].trace):
-            names = [numbered[rank].path.name for rank in (before, after)]
+            first, second = (numbered[rank].path.name for rank in (before, after))
             hours = f"{(after_s - before_s) / 3600:,.1f} hours"
-            raise TraceError(f"the files are of several runs: {names[1]!r} was recorded {hours} after {names[0]!r}", hint=_ONE_RUN)
+            raise TraceError(f"the files are of several runs: {second!r} was recorded {hours} after {first!r}", hint=_ONE_RUN)
     _check_different(working)
 
 
@@ -288,7 +260,7 @@ def _length_s(trace: Trace) -> float:
     return float(trace.spans.end_ns.max(initial=0)) / 1e9
 
 
-def _check_different(numbered: Mapping[int, _Found]) -> None:
+def _check_different(numbered: Mapping[int, RankFile]) -> None:
     """Refuse one recording under two names: no two ranks run alike to the nanosecond. Those of a model may."""
     known: dict[bytes, int] = {}
     for rank, one in numbered.items():
@@ -298,18 +270,18 @@ def _check_different(numbered: Mapping[int, _Found]) -> None:
         digest = hashlib.blake2b(spans.start_ns.tobytes() + spans.end_ns.tobytes()).digest()
         first = known.setdefault(digest, rank)
         if first != rank:
-            both = _names([numbered[first].path.name, one.path.name])
+            both = names([numbered[first].path.name, one.path.name])
             raise TraceError(f"ranks {first} and {rank} are one recording under two names: {both}", hint=_ONE_RUN)
 
 
-def _warnings(numbered: Mapping[int, _Found]) -> list[str]:
+def _warnings(numbered: Mapping[int, RankFile]) -> list[str]:
     """Name ranks that are missing, without work, or damaged."""
     size = next((one.trace.info.world_size for one in numbered.values() if one.trace.info.world_size is not None), None)
     missing = sorted(set(range(size if size is not None else max(numbered) + 1)) - set(numbered))
     said = []
     if missing:
         them = "ranks" if len(missing) > 1 else "rank"
-        said.append(f"missing: {them} {_names([str(rank) for rank in missing])}; time in which others wait for it counts as transfer")
+        said.append(f"missing: {them} {names([str(rank) for rank in missing])}; time in which others wait for it counts as transfer")
     for rank, one in sorted(numbered.items()):
         if not len(one.trace.spans):
             said.append(f"rank {rank} has no work of a GPU ({one.path.name})")
@@ -321,7 +293,3 @@ def _warnings(numbered: Mapping[int, _Found]) -> list[str]:
 
 
 _DAMAGE = ("damaged", "the file ends at", "without an end")
-
-
-def _names(names: Sequence[str], most: int = _MOST_NAMED) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
