@@ -37,6 +37,8 @@ from streamscope.trace import SpanKind, Trace
 from streamscope.trace.joins import call_rows
 
 ROUNDS, REPEATS = 20, 6
+_COUNTED_TWICE = ("Activity Buffer Request", "cudaDeviceSynchronize")
+"""Events of the profiler that have the number of another operator: PyTorch 2.11 gives them the kernel of that one, too."""
 FILE = Path(code_networks.__file__).name
 ALLOWED = 0.01
 Sums = Mapping[str, float]
@@ -192,7 +194,7 @@ def sums_of_pytorch(events: Any, by: str, *, tree: bool) -> dict[str, float]:
     forward = stacks_of_nodes(events) if tree else {}
     for event in events:
         took = sum(kernel.duration for kernel in event.kernels if kernel.name != event.name)  # Not the range of an annotation on the GPU.
-        if not took or event.is_user_annotation:
+        if not took or event.is_user_annotation or event.name.startswith(_COUNTED_TWICE):
             continue
         engine = _evaluated(event) if tree else None
         stack = event.stack if engine is None else forward.get((engine.sequence_nr, engine.fwd_thread), [])

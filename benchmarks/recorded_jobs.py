@@ -209,7 +209,8 @@ class Worker:
                         dist.all_reduce(gradients[-1])
                 if layer:
                     flow = flow @ weights[layer].T
-            main.wait_stream(beside)
+            if not case.serial:
+                main.wait_stream(beside)
             for weight, gradient in zip(weights, reversed(gradients), strict=True):
                 weight.add_(gradient, alpha=-(2.0**-14))
 

@@ -117,9 +117,9 @@ def test_they_are_what_binding_asks_for(monkeypatch, dtype, shape):
     compile_batch([source for program in programs for source in program_kernels(program, device.tuned)], device.architecture).check()
     asked, module = set(), device.module
 
-    def noting(source):
+    def noting(source, *gpu):
         asked.add(source)
-        return module(source)
+        return module(source, *gpu)
 
     monkeypatch.setattr(device, "module", noting)
     for program in programs:
