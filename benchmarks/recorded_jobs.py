@@ -1,6 +1,6 @@
 """Small jobs on 2 or 4 GPUs, recorded by PyTorch's profiler and by `ss.record`, and what `ss.read_ranks` says of them.
 
-    python benchmarks/recorded_jobs.py GPUS FOLDER          # FOLDER/kineto/JOB/rank0.json.gz, FOLDER/ours/JOB/0.parquet, FOLDER/result.json
+    python benchmarks/recorded_jobs.py GPUS FOLDER [PASS …] # FOLDER/kineto/JOB/rank0.json.gz, FOLDER/ours/JOB/0.parquet, FOLDER/result.json
     python benchmarks/recorded_jobs.py --read FOLDER        # reads and judges the recordings again; needs no GPU
 
 Jobs are data-, tensor- and pipeline-parallel, as plain streams and as CUDA graphs. In some of them, rank 1 is late on purpose. All ranks
@@ -21,7 +21,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,12 +101,21 @@ class Worker:
         self.rank, self.gpus = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         torch.cuda.set_device(self.rank)
         self.device = torch.device("cuda", self.rank)
-        dist.init_process_group("nccl", device_id=self.device)
+        with self.first_ranges():
+            dist.init_process_group("nccl", device_id=self.device)
         self.hosts = dist.new_group(backend="gloo")
         self.groups: dict[str, Any] = {}
         if self.gpus == 4:  # All ranks make all groups, in one order.
             made = [[dist.new_group(ranks) for ranks in some] for some in (((0, 1), (2, 3)), ((0, 2), (1, 3)))]
             self.groups = {"tp": made[0][self.rank // 2], "dp": made[1][self.rank % 2]}
+
+    def first_ranges(self) -> AbstractContextManager[object]:
+        """NVTX decides at the first range of a process, which is NCCL's, where ranges go."""
+        if os.environ["JOBS_PASS"] != "ours":
+            return nullcontext()
+        import streamscope as ss
+
+        return ss.record("start")
 
     @contextmanager
     def marked(self, name: str) -> Iterator[None]:
@@ -513,7 +522,7 @@ def main() -> None:
     for path in folder.glob("times-*.jsonl"):  # They are appended to.
         path.unlink()
     launcher = Launcher(gpus, folder, time.monotonic() + LIMIT_S)
-    failed = [failure for which in PASSES for failure in launcher.ran(which)]
+    failed = [failure for which in sys.argv[3:] or PASSES for failure in launcher.ran(which)]
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
     content = {
         "what": f"{STEPS} steps of each job, recorded; the median of {MEASURED} measured ones, each as long as on its slowest rank, in µs",
