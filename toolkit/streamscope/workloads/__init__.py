@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from streamscope.arguments import shown
 from streamscope.errors import WorkloadError
-from streamscope.workloads.models import ATTENTION, LSTM, RESNET_BLOCK
+from streamscope.workloads.models import ATTENTION, RESNET_BLOCK
 from streamscope.workloads.parallel import DATA_PARALLEL, EXPERT_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL
 from streamscope.workloads.programs import BRANCHES, CNN, CONV_BACKWARD, ELEMENTWISE_CHAIN, PIPELINE
+from streamscope.workloads.recurrent import LSTM
+from streamscope.workloads.resnet import RESNET50_V2
+from streamscope.workloads.transformer import TRANSFORMER
 from streamscope.workloads.workload import Setting, Workload
 
 ON_ONE_GPU = (ELEMENTWISE_CHAIN, CONV_BACKWARD, BRANCHES, PIPELINE, CNN, ATTENTION, LSTM, RESNET_BLOCK)
+_NETWORKS = (RESNET50_V2, TRANSFORMER)
+"""Whole networks. They have no recording of their own beside notebooks, and take longer than a test of every workload may."""
 _ON_SEVERAL = (DATA_PARALLEL, TENSOR_PARALLEL, PIPELINE_PARALLEL, EXPERT_PARALLEL)
-WORKLOADS = {workload.name: workload for workload in (*ON_ONE_GPU, *_ON_SEVERAL)}
+WORKLOADS = {workload.name: workload for workload in (*ON_ONE_GPU, *_NETWORKS, *_ON_SEVERAL)}
 
 
 def workload(name: str) -> Workload:

@@ -1,4 +1,4 @@
-"""Parts of models as one writes them, forward and backward: attention, an LSTM's step, and a block of a residual network (ResNet-50 v2)."""
+"""Parts of models as one writes them: attention and a block of ResNet-50 v2, forward and backward, and a step of an LSTM."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from streamscope.tracing import program
 from streamscope.workloads.workload import Described, Drawn, Setting, Workload, around, half
 
 
-def _heads(y: Symbol, heads: int) -> Symbol:
+def by_head(y: Symbol, heads: int) -> Symbol:
     """Return rows of all heads, (batch, length, width), head by head: (batch, heads, length, depth)."""
     batch, length, width = y.shape
     return y.reshape(batch, length, heads, width // heads).swapaxes(1, 2)
 
 
-def _joined(y: Symbol) -> Symbol:
-    """Undo `_heads`."""
+def joined_heads(y: Symbol) -> Symbol:
+    """Undo `by_head`."""
     batch, heads, length, depth = y.shape
     return y.swapaxes(1, 2).reshape(batch, length, heads * depth)
 
 
 def attention(x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, *, heads: int) -> Symbol:
     """Return the self-attention of x, (batch, length, width), with weights (width, width)."""
-    q, k, v = (_heads(x @ w, heads) for w in (wq, wk, wv))
+    q, k, v = (by_head(x @ w, heads) for w in (wq, wk, wv))
     p = softmax(q @ k.mT / math.sqrt(q.shape[-1]))
-    return _joined(p @ v) @ wo
+    return joined_heads(p @ v) @ wo
 
 
 def attention_backward(
     x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, dy: Symbol, *, heads: int
 ) -> tuple[Symbol, Symbol, Symbol, Symbol, Symbol]:
     """Return the gradients of x and of the weights; intermediate values are computed again."""
-    q, k, v = (_heads(x @ w, heads) for w in (wq, wk, wv))
+    q, k, v = (by_head(x @ w, heads) for w in (wq, wk, wv))
     scale = 1 / math.sqrt(q.shape[-1])
     p = softmax(q @ k.mT * scale)
-    y = _joined(p @ v)
-    d = _heads(dy @ wo.T, heads)
-    dv = _joined(p.mT @ d)
+    y = joined_heads(p @ v)
+    d = by_head(dy @ wo.T, heads)
+    dv = joined_heads(p.mT @ d)
     ds = softmax.gradient(d @ v.mT, p) * scale
-    dq, dk = _joined(ds @ k), _joined(ds.mT @ q)
+    dq, dk = joined_heads(ds @ k), joined_heads(ds.mT @ q)
     dx = dq @ wq.T + dk @ wk.T + dv @ wv.T
 
     def rows(z: Symbol) -> Symbol:
@@ -110,36 +110,6 @@ ATTENTION = Workload(
         "batch": Setting(1, 1, 256, "sequences"),
     },
     _attention,
-)
-
-
-def _lstm(steps: int, width: int, batch: int) -> Described:
-    @program
-    def lstm(xs: Symbol, h: Symbol, c: Symbol, w: Symbol, u: Symbol, b: Symbol) -> tuple[Symbol, Symbol]:
-        for x in xs:
-            h, c = lstm_cell(x, h, c, w, u, b)
-        return h, c
-
-    state = half(batch, width)
-    return lstm, (
-        half(steps, batch, width),
-        state,
-        state,
-        _weights(width, 4 * width),
-        _weights(width, 4 * width),
-        half(4 * width, scale=0.1),
-    )
-
-
-LSTM = Workload(
-    "lstm",
-    "steps of an LSTM in float16: products with the input, which wait for nobody, and with the state, which wait for the step before",
-    {
-        "steps": Setting(16, 1, 1024, "steps"),
-        "width": Setting(256, 1, 8192, "numbers of the input and of the state"),
-        "batch": Setting(8, 1, 4096, "sequences"),
-    },
-    _lstm,
 )
 
 

@@ -111,9 +111,29 @@ class Workload:
         return number
 
 
+def normal(*shape: int, scale: float = 1.0, dtype: str = "float32") -> Drawn:
+    """Describe normally distributed values."""
+    return Drawn(ArraySpec(shape, np.dtype(dtype)), lambda random: random.standard_normal(shape) * scale)
+
+
 def half(*shape: int, scale: float = 1.0) -> Drawn:
     """Describe normally distributed float16 values."""
-    return Drawn(ArraySpec(shape, np.dtype("float16")), lambda random: random.standard_normal(shape) * scale)
+    return normal(*shape, scale=scale, dtype="float16")
+
+
+def zeros(*shape: int) -> Drawn:
+    """Describe float32 zeros, as an optimizer begins with."""
+    return Drawn(ArraySpec(shape, np.dtype("float32")), lambda _: np.zeros(shape, np.float32))
+
+
+def whole_numbers(count: int, *shape: int) -> Drawn:
+    """Describe random whole numbers below a count: labels, or tokens."""
+    return Drawn(ArraySpec(shape, np.dtype("int32")), lambda random: random.integers(0, count, shape))
+
+
+def counting(count: int) -> Drawn:
+    """Describe the whole numbers below a count, in order."""
+    return Drawn(ArraySpec((count,), np.dtype("int32")), lambda _: np.arange(count))
 
 
 def around(value: float, size: int) -> Drawn:
@@ -121,9 +141,9 @@ def around(value: float, size: int) -> Drawn:
     return Drawn(ArraySpec((size,), np.dtype("float32")), lambda random: value + 0.1 * random.standard_normal(size))
 
 
-def uniform(low: float, high: float, size: int) -> Drawn:
-    """Describe evenly distributed float32 values."""
-    return Drawn(ArraySpec((size,), np.dtype("float32")), lambda random: random.uniform(low, high, size))
+def uniform(low: float, high: float, size: int, dtype: str = "float32") -> Drawn:
+    """Describe evenly distributed values."""
+    return Drawn(ArraySpec((size,), np.dtype(dtype)), lambda random: random.uniform(low, high, size))
 
 
 def pixels(size: int) -> Drawn:
