@@ -33,6 +33,8 @@ SMALL = {
     "attention": {"length": 5, "heads": 2, "depth": 4},
     "lstm": {"steps": 2, "width": 4},
     "resnet-block": {"size": 3, "channels": 2},
+    "resnet50-v2": {"size": 33, "depth": 1, "width": 8},
+    "transformer": {"layers": 1, "heads": 2, "depth": 3, "length": 4, "half": 0},
     "data-parallel": {"layers": 2, "width": 16, "rows": 4},
     "tensor-parallel": {"blocks": 1, "width": 64, "tokens": 3},
     "pipeline-parallel": {"layers": 1, "width": 16, "rows": 3, "batches": 3},

@@ -18,6 +18,12 @@ from streamscope_widgets.exploring.subjects import FLOATS, ReadyProgram
 from streamscope_widgets.exploring.words import OF_STREAMS, answer, runs_in_a_row
 
 ALLOWED = (None, *STREAMS)
+SHORT = {
+    "lstm": {"layers": 1, "training": 0},
+    "resnet50-v2": {"depth": 1, "training": 0},
+    "transformer": {"layers": 1, "training": 0},
+}
+"""Of whole networks, so that they are traced at once."""
 
 
 def positions(subject):
@@ -27,6 +33,7 @@ def positions(subject):
     rows = range(max(map(len, columns)))
     for row in rows if THOROUGH else rows[1::3]:
         values = {knob.name: column[row % len(column)] for knob, column in zip(subject.knobs, columns, strict=True)}
+        values |= {} if THOROUGH else SHORT.get(subject.name, {})
         engines = compared_at_first() if draw.random() < 0.3 else tuple(draw.sample(tuple(ENGINES), draw.randint(1, 4)))
         yield values, (None, *FLOATS)[row // 3 % 4], engines, ALLOWED[row // 3 % len(ALLOWED)]
 

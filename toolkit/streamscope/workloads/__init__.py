@@ -13,10 +13,10 @@ from streamscope.workloads.transformer import TRANSFORMER
 from streamscope.workloads.workload import Setting, Workload
 
 ON_ONE_GPU = (ELEMENTWISE_CHAIN, CONV_BACKWARD, BRANCHES, PIPELINE, CNN, ATTENTION, LSTM, RESNET_BLOCK)
-_NETWORKS = (RESNET50_V2, TRANSFORMER)
-"""Whole networks. They have no recording of their own beside notebooks, and take longer than a test of every workload may."""
+NETWORKS = (RESNET50_V2, TRANSFORMER)
+"""Whole networks: as they are by default, too long for a test of every workload. They have no recordings beside the notebooks."""
 _ON_SEVERAL = (DATA_PARALLEL, TENSOR_PARALLEL, PIPELINE_PARALLEL, EXPERT_PARALLEL)
-WORKLOADS = {workload.name: workload for workload in (*ON_ONE_GPU, *_NETWORKS, *_ON_SEVERAL)}
+WORKLOADS = {workload.name: workload for workload in (*ON_ONE_GPU, *NETWORKS, *_ON_SEVERAL)}
 
 
 def workload(name: str) -> Workload:

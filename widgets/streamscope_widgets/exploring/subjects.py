@@ -33,6 +33,9 @@ SWITCHES = {
     "priority": "first layers first",
     "overlap": "reduce during the backward pass",
     "interleaved": "1F1B",
+    "training": "training step",
+    "half": "float16",
+    "prenorm": "normalize first",
 }
 """Settings that are on or off, in words."""
 PIECES = "bucket"
