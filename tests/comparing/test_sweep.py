@@ -186,11 +186,12 @@ def test_interruption_keeps_what_is_done_and_ends_all_processes(tmp_path):
         if step:
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as held:
         swept_over(path=path, executor="processes", progress=stop)
     for child in multiprocessing.active_children():
         child.join(30)
         assert child.exitcode == -signal.SIGKILL
+    assert held.tb is not None  # As in a notebook, the error is still there, and with it the frames of the sweep.
     (tmp_path / "whole").mkdir()
     swept_over(path=tmp_path / "whole" / "points.jsonl")
     assert not set(path.read_text().splitlines()) - set((tmp_path / "whole" / "points.jsonl").read_text().splitlines())

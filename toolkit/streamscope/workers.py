@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from typing import TypeVar
 
@@ -57,9 +57,10 @@ def on_executor(
     """
     left = dict(enumerate(tasks))
     try:
-        for number, result in _submitted(executor, function, left, _IN_FLIGHT, {}):
-            del left[number]
-            yield number, result
+        with closing(_submitted(executor, function, left, _IN_FLIGHT, {})) as done:
+            for number, result in done:
+                del left[number]
+                yield number, result
     except StreamscopeError:
         raise
     except Exception as error:
@@ -82,13 +83,14 @@ def in_processes(function: Callable[[_Task], _Result], tasks: Sequence[_Task]) -
     while left:
         in_flight: dict[Future[_Result], int] = {}
         processes = min(_MOST_PROCESSES, os.cpu_count() or 1, len(left))
-        with _pool(processes, next(iter(left.values()))) as pool:
-            try:
-                for number, result in _submitted(pool, function, left, processes, in_flight):
-                    del left[number]
-                    yield number, result
-            except BrokenProcessPool:
-                pass
+        with (
+            _pool(processes, next(iter(left.values()))) as pool,
+            suppress(BrokenProcessPool),
+            closing(_submitted(pool, function, left, processes, in_flight)) as done,
+        ):
+            for number, result in done:
+                del left[number]
+                yield number, result
         for number in sorted(in_flight.values()):
             yield number, _once_more(function, left.pop(number))
 
@@ -99,7 +101,7 @@ def _submitted(
     left: Mapping[int, _Task],
     most: int,
     in_flight: dict[Future[_Result], int],
-) -> Iterator[tuple[int, _Result]]:
+) -> Generator[tuple[int, _Result], None, None]:
     """Give an executor tasks, ``most`` at a time; ``in_flight`` then holds those that it had when it failed."""
     rest = iter(list(left.items()))
     try:

@@ -506,9 +506,10 @@ def _on_workers(tasks: Sequence[Task], executor: Executor | str, said: Progress)
     else:
         raise EngineError(f"executor={in_short(executor)} is not one", hint=f'give a concurrent.futures.Executor, or "{PROCESSES}"')
     said("begin", 0, len(tasks))
-    for step, (number, point) in enumerate(spread, 1):
-        yield number, point  # before it is said, which may end the work
-        said(tasks[number].label, step, len(tasks))
+    with closing(spread):  # A notebook keeps the error of Ctrl-C, and with it this frame; the processes end all the same.
+        for step, (number, point) in enumerate(spread, 1):
+            yield number, point  # before it is said, which may end the work
+            said(tasks[number].label, step, len(tasks))
 
 
 def _elsewhere(tasks: Sequence[Task], executor: Executor) -> _Done:
@@ -540,8 +541,9 @@ def _check_simulated(tasks: Sequence[Task]) -> None:
 def _in_processes(tasks: Sequence[Task]) -> _Done:
     """Do points in processes of our own. If one dies, each point that was being done is done once more, alone."""
     try:
-        for number, point in in_processes(attempt, tasks):
-            yield number, Point(tasks[number].settings, failure=_DEAD) if isinstance(point, Dead) else point
+        with closing(in_processes(attempt, tasks)) as done:
+            for number, point in done:
+                yield number, Point(tasks[number].settings, failure=_DEAD) if isinstance(point, Dead) else point
     except NotLoadedError as error:
         hint = "define it at the top of a module, and call ss.sweep under if __name__ == '__main__':; or leave executor= out"
         raise EngineError(f"{tasks[0].subject.name!r} {error}", hint=hint) from error

@@ -258,7 +258,12 @@ class Sweep(Result):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Why points failed, each reason once; `rows` numbers them."""
-        return tuple(dict.fromkeys(str(point.failure) for point in self.failed))
+        return tuple(self._note_numbers)
+
+    @cached_property
+    def _note_numbers(self) -> dict[str, int]:
+        """Number of each reason, from 1 on; there may be as many as points."""
+        return {said: number for number, said in enumerate(dict.fromkeys(str(point.failure) for point in self.failed), 1)}
 
     @cached_property
     def headings(self) -> tuple[str, ...]:
@@ -281,7 +286,7 @@ class Sweep(Result):
             times.append(WRONG_RESULTS if engine in point.wrong else UNKNOWN if time_us is None else format_us(time_us))
         end = listed(point.fastest) or Ranking.UNKNOWN.value
         if point.failure is not None:
-            end = f"failed [{self.notes.index(str(point.failure)) + 1}]"
+            end = f"failed [{self._note_numbers[str(point.failure)]}]"
         elif len(point.wrong) == len(point.engines):
             end = UNKNOWN
         device = [point.device.name if point.device else UNKNOWN] if self._several_devices else []
