@@ -24,6 +24,7 @@ KEYS = [
     "net_overlap_us",
     "kernel_count", "short_kernels", "late_kernels", "launch_latency_us", "launch_overhead_us", "queue_time_us", "api_time_us",
     "queue_full_us", "streams", "at_least", "warnings", "gpus", "links", "counters", "markers",
+    "user_notes",
 ]  # fmt: skip
 IDLE = ["total", "host_wait", "launch", "kernel_wait", "other"]
 
@@ -122,7 +123,7 @@ def test_where_there_is_nothing_to_measure_there_is_no_number():
         "copy_us": 0, "idle_us": dict.fromkeys(IDLE, 0), "overlap": None, "average_concurrency": None, "net_overlap_us": None,
         "short_kernels": 0, "late_kernels": 0, "launch_overhead_us": nothing, "queue_full_us": 0,
         "launch_latency_us": nothing, "queue_time_us": nothing, "api_time_us": nothing, "streams": [], "at_least": [], "warnings": [],
-        "gpus": [], "links": [], "counters": [], "markers": 0,
+        "gpus": [], "links": [], "counters": [], "markers": 0, "user_notes": [],
     }  # fmt: skip
     only_ranges = foreign((RANGE, "thread 1 ranges", 5, 9, -1))
     assert span_ns(only_ranges.spans) == 0
