@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from streamscope.analysis.code import CodeRow, CodeTimes
+from streamscope.analysis.memory import MemoryRow, MemoryUse
 from streamscope.results.views import View
 from streamscope.words import counted, shortened, shortened_inside
 from streamscope_widgets.show import palette
@@ -33,15 +34,21 @@ def code_html(found: CodeTimes) -> Html:
 
 def code_table(found: CodeTimes) -> Html:
     """Return the rows as a table, the one that costs most first."""
-    if not found.rows:
+    return rows_table(found, MEANINGS)
+
+
+def rows_table(found: CodeTimes | MemoryUse, meanings: Mapping[str, str]) -> Html:
+    """Return the rows as a table in their order, each with a bar of its share; ``meanings`` of the headings."""
+    shown: Sequence[CodeRow | MemoryRow] = found.rows[:MORE_ROWS]
+    if not shown:
         return Html()
     name, *others = found.heads()
     columns = [Column(name, kind="prose")]
-    columns += [Column(head, MEANINGS[head], "code" if head in ("defined at", "file:line") else "number") for head in others]
+    columns += [Column(head, meanings[head], "code" if head in ("defined at", "file:line") else "number") for head in others]
     columns.append(Column(kind="bar"))
     cells = list(found.table_rows(MORE_ROWS))
     # Behind the rows stand their rest and what is in no row.
-    rows = [_row(texts, row) for texts, row in zip(cells, found.rows[:MORE_ROWS], strict=False)]
+    rows = [_row(texts, row) for texts, row in zip(cells, shown, strict=False)]
     last = [Row((*texts, "")) for texts in cells[len(rows) :]]
     if len(rows) <= MOST_ROWS:
         return table(columns, [*rows, *last])
@@ -49,9 +56,9 @@ def code_table(found: CodeTimes) -> Html:
     return joined([table(columns, rows[:MOST_ROWS]), more])
 
 
-def _row(cells: Sequence[str], row: CodeRow) -> Row:
+def _row(cells: Sequence[str], row: CodeRow | MemoryRow) -> Row:
     name, *others = cells
-    drawn = bar(LONGEST_BAR * row.share, palette.KERNELS[0]) if row.gpu_ns else Html()
+    drawn = bar(LONGEST_BAR * row.share, palette.KERNELS[0]) if row.share else Html()
     if row.file:
         others[0] = shortened_inside(others[0], LONGEST_NAME)
     return Row((shortened_inside(name, LONGEST_NAME), *others, drawn), title=shortened(row.called, LONGEST_TITLE))

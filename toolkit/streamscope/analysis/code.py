@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from streamscope.analysis.gpus import busiest, several_gpus
 from streamscope.analysis.intervals import Intervals, union
-from streamscope.analysis.table import device_words, in_markdown, markdown_rows
+from streamscope.analysis.table import LONGEST_NAME, device_words, page_markdown, page_text
 from streamscope.analysis.work import Work, work_of
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
-from streamscope.errors import TraceError, printable
+from streamscope.errors import TraceError
 from streamscope.results.result import Result
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.joins import call_rows
@@ -26,7 +26,7 @@ from streamscope.trace.nesting import innermost_on
 from streamscope.trace.one_gpu import rows_of_gpu
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
-from streamscope.words import aligned, counted, format_us, percent, shortened_inside, time_text
+from streamscope.words import counted, format_us, percent, shortened_inside, time_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,6 @@ UNKNOWN = "unknown"
 """Name of the row for launches of which the trace does not tell the line, module or range."""
 MOST_ROWS = 20
 """Rows of a table in text; `CodeTimes.to_dict` has all."""
-_LONGEST_NAME = 60
 _LINE = re.compile(r"(?P<file>.+?):(?P<line>\d{1,9})(?:: (?P<text>.*))?", re.DOTALL)
 _NEEDED = {
     "line": "ss.record(stacks=True) and PyTorch's profiler with with_stack=True tell lines; programs and captures know theirs",
@@ -55,7 +54,26 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CodeRow:
+class Placed:
+    """A row of a table with a place in the user's code."""
+
+    name: str
+    file: str
+    line: int | None
+
+    @property
+    def place(self) -> str:
+        """File and line, as an editor takes them: ``"model.py:12"``; empty where unknown."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    @property
+    def called(self) -> str:
+        """Name and place, for a sentence."""
+        return f"{self.name} ({self.place})" if self.place not in ("", self.name) else self.name
+
+
+@dataclass(frozen=True)
+class CodeRow(Placed):
     """One line, module or range.
 
     Attributes
@@ -75,25 +93,12 @@ class CodeRow:
         Whether ``line`` is where the function is defined, and not the line that launched.
     """
 
-    name: str
-    file: str
-    line: int | None
     kernels: int
     gpu_ns: int
     exposed_ns: int
     idle_ns: int
     share: float
     defined: bool = False
-
-    @property
-    def place(self) -> str:
-        """File and line, as an editor takes them: ``"model.py:12"``; empty where unknown."""
-        return self.file if self.line is None else f"{self.file}:{self.line}"
-
-    @property
-    def called(self) -> str:
-        """Name and place, for a sentence."""
-        return f"{self.name} ({self.place})" if self.place not in ("", self.name) else self.name
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values, times in µs."""
@@ -155,7 +160,7 @@ class CodeTimes(Result):
         if not known:
             return f"The trace names no {self.by} for any kernel: {_NEEDED[self.by]}."
         most, which = known[0], "" if known[0] is self.rows[0] else f" of the known {self.by}s"
-        called = shortened_inside(most.called, 2 * _LONGEST_NAME)
+        called = shortened_inside(most.called, 2 * LONGEST_NAME)
         return f"{called} costs most{which}: {percent(most.share)} of {time_text(self.gpu_ns)} on the GPU."
 
     @property
@@ -227,19 +232,18 @@ class CodeTimes(Result):
 
         return pd.DataFrame([row.to_dict() for row in self.rows], columns=list(CodeRow("", "", None, 0, 0, 0, 0, 0.0).to_dict()))
 
+    @property
+    def _shown(self) -> Iterable[tuple[str, ...]]:
+        return self.table_rows(MOST_ROWS) if self.rows else ()
+
     def _markdown(self) -> str:
-        """Return a short page: the answer, the table, the notes."""
-        notes = [f"- {in_markdown(note)}" for note in self.notes]
-        table = markdown_rows(self.heads(), self.table_rows(MOST_ROWS)) if self.rows else []
-        return printable("\n".join([f"# {in_markdown(self.title)}", "", in_markdown(self.answer), "", *table, "", *notes, ""]))
+        return page_markdown(self.title, self.answer, self.heads(), self._shown, self.notes)
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
 
     def __repr__(self) -> str:
-        cells = [(shortened_inside(name, _LONGEST_NAME), *others) for name, *others in self.table_rows(MOST_ROWS)]
-        table = ["", *aligned([self.heads(), *cells], numbers=True)] if self.rows else []
-        return printable("\n".join([self.title, self.answer, *table, *self.notes]))
+        return page_text(self.title, self.answer, self.heads(), self._shown, self.notes)
 
 
 def by_code(trace: Trace, by: By = "line", communication: Iterable[str] = ()) -> CodeTimes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.code import UNKNOWN, Key, numbered, operation_keys, site_key
-from streamscope.analysis.table import device_words, in_markdown, markdown_rows
+from streamscope.analysis.code import UNKNOWN, Key, Placed, numbered, operation_keys, site_key
+from streamscope.analysis.table import LONGEST_NAME, device_words, page_markdown, page_text
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
-from streamscope.errors import TraceError, printable
+from streamscope.errors import TraceError
 from streamscope.results.result import Result
 from streamscope.trace.memory import BEFORE, BEFORE_THE_RECORDING, HELD, Allocations, Level
 from streamscope.trace.trace import Trace
-from streamscope.words import aligned, binary_size, capitalised, counted, format_mib, listed, percent, shortened_inside, time_text
+from streamscope.words import binary_size, capitalised, counted, format_mib, listed, percent, shortened_inside, time_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ MOST_ROWS = 20
 """Rows of a table in text; `MemoryUse.to_dict` has all."""
 MOST_TO_GO = 300
 """Allocations that are looked at for that: where more would have to go, the memory is in too many pieces to name."""
-_MOST_NAMED, _LONGEST_NAME = 3, 60
+_MOST_NAMED = 3
 HINT = "torch.profiler.profile(profile_memory=True) writes it; traces of programs, captures and ss.record have it, too"
 
 
@@ -40,7 +40,7 @@ class Curve(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MemoryRow:
+class MemoryRow(Placed):
     """Allocations of one line, module, operation or kind.
 
     Attributes
@@ -58,23 +58,10 @@ class MemoryRow:
         Whether ``line`` is where the function is defined, and not the line that ran.
     """
 
-    name: str
-    file: str
-    line: int | None
     allocations: int
     bytes: int
     share: float
     defined: bool = False
-
-    @property
-    def place(self) -> str:
-        """File and line, as an editor takes them; empty where unknown."""
-        return self.file if self.line is None else f"{self.file}:{self.line}"
-
-    @property
-    def called(self) -> str:
-        """Name and place, for a sentence."""
-        return f"{self.name} ({self.place})" if self.place not in ("", self.name) else self.name
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -262,7 +249,7 @@ class MemoryUse(Result):
 
     def _called(self, row: MemoryRow) -> str:
         """Name a row in a sentence."""
-        return f"an {UNKNOWN} {self.by}" if row.name == UNKNOWN and not row.place else shortened_inside(row.called, 2 * _LONGEST_NAME)
+        return f"an {UNKNOWN} {self.by}" if row.name == UNKNOWN and not row.place else shortened_inside(row.called, 2 * LONGEST_NAME)
 
     @property
     def saving(self) -> str:
@@ -358,18 +345,18 @@ class MemoryUse(Result):
         place = (row.place,) if self.by == "line" else ()
         return (" ".join(row.name.split()), *place, f"{row.allocations:,}", format_mib(row.bytes), percent(row.share))
 
+    @property
+    def _shown(self) -> Iterable[tuple[str, ...]]:
+        return self.table_rows(MOST_ROWS) if self.rows else ()
+
     def _markdown(self) -> str:
-        """Return a short page: the answer, the table, the notes."""
-        notes = [f"- {in_markdown(note)}" for note in self.notes]
-        table = markdown_rows(self.heads(), self.table_rows(MOST_ROWS))
-        return printable("\n".join([f"# {in_markdown(self.title)}", "", in_markdown(self.answer), "", *table, "", *notes, ""]))
+        return page_markdown(self.title, self.answer, self.heads(), self._shown, self.notes)
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
 
     def __repr__(self) -> str:
-        cells = [(shortened_inside(name, _LONGEST_NAME), *others) for name, *others in self.table_rows(MOST_ROWS)]
-        return printable("\n".join([self.title, self.answer, "", *aligned([self.heads(), *cells], numbers=True), *self.notes]))
+        return page_text(self.title, self.answer, self.heads(), self._shown, self.notes)
 
 
 def memory(trace: Trace, by: By | None = None, gpu: int | None = None) -> MemoryUse:

@@ -15,13 +15,15 @@ from streamscope.analysis.verdict import Verdict, against, difference, fastest, 
 from streamscope.errors import printable
 from streamscope.results.result import Result
 from streamscope.trace.info import DeviceInfo
-from streamscope.words import aligned
+from streamscope.words import aligned, shortened_inside
 
 AGAINST = Metric(name="makespan_us", label="against", unit="", function=difference, scope=())
 """The column that compares each engine with the reference."""
 ENGINE = "engine"
 """Heading of the first column."""
 INTERVAL = "low to high"
+LONGEST_NAME = 60
+"""Letters of a row's name in text."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,21 @@ def metrics_markdown(title: str, device: DeviceInfo, metrics: Mapping[str, Engin
     caption = [in_markdown(table.caption), ""] if table.caption else []
     head = [f"# {in_markdown(title)} · {in_markdown(device_words(device))}", "", in_markdown(verdict.text), "", *caption]
     return printable("\n".join([*head, *lines, "", *notes, *([""] if notes else []), *evidence, ""]))
+
+
+def page_markdown(title: str, answer: str, headings: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
+    """Return a short page as Markdown: the answer, the table if it has rows, the notes."""
+    cells = list(rows)
+    table = markdown_rows(headings, cells) if cells else []
+    listed = [f"- {in_markdown(note)}" for note in notes]
+    return printable("\n".join([f"# {in_markdown(title)}", "", in_markdown(answer), "", *table, "", *listed, ""]))
+
+
+def page_text(title: str, answer: str, headings: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
+    """Return the same as plain text; long names of rows are cut inside."""
+    cells = [(shortened_inside(name, LONGEST_NAME), *others) for name, *others in rows]
+    table = ["", *aligned([headings, *cells], numbers=True)] if cells else []
+    return printable("\n".join([title, answer, *table, *notes]))
 
 
 def markdown_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1) -> list[str]:

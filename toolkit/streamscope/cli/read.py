@@ -58,10 +58,10 @@ def read(
         if memory:
             # What took memory is the operator or range around it.
             divided = "operation" if by == "range" else by
-            return show(analysis.memory(trace, divided), _print_memory, as_json=as_json)  # type: ignore[arg-type]
+            return show(analysis.memory(trace, divided), _print_rows, as_json=as_json)  # type: ignore[arg-type]
         if by is not None:
             times = analysis.by_code(trace, by, communication or ())  # type: ignore[arg-type]
-            return show(times, _print_times, as_json=as_json)
+            return show(times, _print_rows, as_json=as_json)
         found = analysis.summary(trace, communication=communication or ())
         held = analysis.memory(trace) if len(trace.memory) else None
     if as_json:
@@ -103,20 +103,7 @@ def _print(console: Console, found: Summary, held: MemoryUse | None) -> None:
         print_table(console, table(NOTE_HEADS, note_rows(found.user_notes), names=-1))
 
 
-def _print_memory(console: Console, found: MemoryUse) -> None:
-    """Print the peak, what held it, and the notes."""
-    print_sentences(console, found.title, "bold", whole=True)
-    print_sentences(console, found.answer, whole=True)
-    if found.rows:
-        console.print()
-        cells = ((shortened_inside(name, _LONGEST_NAME), *others) for name, *others in found.table_rows(_MOST_ROWS))
-        print_table(console, table(found.heads(), cells))
-        if len(found.rows) > _MOST_ROWS:
-            console.print("--json has all rows")
-    print_warnings(console, found.notes)
-
-
-def _print_times(console: Console, found: CodeTimes) -> None:
+def _print_rows(console: Console, found: CodeTimes | MemoryUse) -> None:
     """Print the answer, the rows and the notes."""
     print_sentences(console, found.title, "bold", whole=True)
     print_sentences(console, found.answer, whole=True)
