@@ -72,6 +72,7 @@ def sweep(
     from streamscope.comparing.swept import Sweep
     from streamscope.errors import WorkloadError
     from streamscope.files import suffix_of, writable_file
+    from streamscope.workers import PROCESSES
 
     grid = {setting: _values(text) for setting, text in setting_values(settings, WRONG_SETTING).items()}
     if not grid:
@@ -91,7 +92,7 @@ def sweep(
             recorder=recorder,
             name=name,
             progress=notes().is_terminal,
-            executor=module.PROCESSES if processes else None,
+            executor=PROCESSES if processes else None,
             path=path,
         )
     except WorkloadError as error:
