@@ -16,6 +16,7 @@ from streamscope_widgets.levels import Rows, StretchLevels
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.rows import MOST_ROWS, SLOTS, places_of
 from streamscope_widgets.tile_questions import answer
+from streamscope_widgets.tile_questions import hits_of
 from streamscope_widgets.tiles import Part, Tiles, needs_tiles
 
 DTYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}
@@ -395,3 +396,13 @@ def test_a_tile_says_which_span_is_the_first_of_its_call_wherever_the_call_lies(
     late = ask(one, type="tile", windows=[[0, 10, 2]])  # From 2,048 ns on: the launch is there, the first kernel is not.
     assert first not in column(late, 0, "span")
     assert SpanKind.GRAPH_LAUNCH in column(late, 0, "kind")
+
+
+def test_a_search_has_its_own_hits_though_another_thread_searches():
+    class Tiles:
+        """Another search ends as soon as this one has."""
+
+        parts = ()
+        found = property(lambda self: (("other", "", None), ["hits of another"]), lambda self, value: None)
+
+    assert hits_of(Tiles(), {"code": None, "text": "gemm"}) == []

@@ -61,10 +61,11 @@ def hits_of(tiles: Tiles, find: Mapping[str, Any] | None) -> list[BoolArray] | N
     if find is None or (find["code"] is None and not find["text"] and not frame):
         return None
     wanted = (find["code"], find["text"], frame)
-    if tiles.found is None or tiles.found[0] != wanted:
+    known = tiles.found  # Questions are answered in several threads.
+    if known is None or known[0] != wanted:
         found = _launched_by(tiles, **frame) if frame else [_hits(tiles, part, *wanted[:2]) for part in tiles.parts]
-        tiles.found = (wanted, found)
-    return tiles.found[1]
+        tiles.found = known = (wanted, found)
+    return known[1]
 
 
 def _hits(tiles: Tiles, part: Part, code: int | None, text: str) -> BoolArray:
