@@ -13,7 +13,7 @@ from tests.docs.running import needs_notebook_packages, run_examples
 import streamscope as ss
 
 NAMESPACES = {"ss": "streamscope", "ss.ops": "streamscope.ops", "ss.analysis": "streamscope.analysis"}
-RESULTS = ("advising.advice:Advice", "measuring.choice:Choice", "auditing.audit:Audit")
+RESULTS = ("advising.advice:Advice", "measuring.choice:Choice", "auditing.audit:Audit", "ranks.job:Job", "ranks.what_if:JobPrediction")
 """Classes that a user meets and does not make, so that they have no name in ``ss``."""
 DESCRIPTORS = (property, cached_property, classmethod, staticmethod)
 FLOOR = 120

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.ranks.jobs import REDUCE, planted, rows_of, with_rows
-from tests.ranks.simulated_jobs import Step
+from tests.ranks.simulated_jobs import Step, job_of
 
+import streamscope as ss
 from streamscope.errors import TraceError
 from streamscope.ranks.job import Job
 from streamscope.ranks.rank import Rank
@@ -295,3 +296,12 @@ def test_predictions_come_true_on_the_simulated_host(step, truth, change):
     assert predicted.length_ns == pytest.approx(run.length_ns, rel=0.06)
     waiting = [np.mean([each.waiting_us for each in job.times]) for job in (predicted, run)]
     assert waiting[0] == pytest.approx(waiting[1], abs=0.05 * run.length_ns / 1e3)
+
+
+def test_a_step_that_two_h100_ran_is_predicted_without_overlap(repository):
+    runs = ss.load_comparison(repository / "notebooks" / "recorded" / "data-parallel")
+    recorded, serial = (job_of(runs[engine].trace) for engine in ("graph-dual", "graph"))
+    found = recorded.what_if()
+    assert found.replay_error < 1e-4
+    assert found.serial().job.length_ns == pytest.approx(serial.length_ns, rel=0.05)
+    assert serial.length_ns > 1.15 * recorded.length_ns

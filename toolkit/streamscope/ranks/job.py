@@ -88,11 +88,11 @@ class Job(Result):
 
     Examples
     --------
-    >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
-    >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
-    >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+    >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
+    >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
+    >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
     >>> len(job.ranks), job.to_dict()["collectives"]
-    (2, {'matched': 8, 'unmatched': 0, 'by': {'sequence': 8}})
+    (2, {'matched': 2, 'unmatched': 0, 'by': {'sequence': 2}})
     """
 
     view = "ranks"
@@ -327,9 +327,9 @@ class Job(Result):
 
         Examples
         --------
-        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
-        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
-        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
+        >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
         >>> job.trace().gpus
         (0, 1)
         """
@@ -371,9 +371,9 @@ class Job(Result):
 
         Examples
         --------
-        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
-        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
-        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
+        >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
         >>> round(job.what_if().speedup, 2), job.what_if().link(scale=2).speedup > 1
         (1.0, True)
         """

@@ -133,9 +133,9 @@ class JobPrediction(Result):
 
     Examples
     --------
-    >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
-    >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
-    >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+    >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
+    >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
+    >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
     >>> prediction = job.what_if().serial()
     >>> prediction.changes, prediction.speedup < 1
     (('nothing hides',), True)
@@ -226,9 +226,9 @@ class JobPrediction(Result):
 
         Examples
         --------
-        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
-        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
-        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
+        >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
         >>> job.what_if().serial().timeline(0).engines
         ['rank 0', 'rank 0, predicted']
         """
@@ -279,9 +279,9 @@ class JobPrediction(Result):
 
         Examples
         --------
-        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
-        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
-        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
+        >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
         >>> job.what_if(rank=1).like(rank=0).changes
         ('rank 1 like rank 0',)
         """
@@ -310,9 +310,9 @@ class JobPrediction(Result):
 
         Examples
         --------
-        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
-        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
-        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
+        >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
         >>> job.what_if().link(scale=0.5).speedup < 1
         True
         """
@@ -354,9 +354,9 @@ class JobPrediction(Result):
 
         Examples
         --------
-        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
-        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
-        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
+        >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
         >>> serial = job.what_if().serial()
         >>> serial.job.times[0].exposed_us > job.times[0].exposed_us
         True
@@ -380,9 +380,9 @@ class JobPrediction(Result):
 
         Examples
         --------
-        >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
-        >>> runs = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)
-        >>> job = ss.read_ranks(runs["dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
+        >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
         >>> job.what_if().kernel("matmul").scale(0.5).speedup > 1
         True
         """
