@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamscope as ss
+from streamscope.analysis.memory import memories, memory
 from streamscope.errors import TraceError
 from streamscope.trace import BEFORE, HELD, Allocation, Allocations, DeviceInfo, Level, Origins, Site, SpanTable, Trace, TraceInfo
 from streamscope.trace.memory import BEFORE_THE_RECORDING
@@ -175,3 +176,11 @@ def test_what_is_wrong_is_refused(call, words):
 
 def test_the_memory_of_the_host_is_there_on_request():
     assert ss.analysis.memory(example(), gpu=-1).answer == "The host holds at most 7 B, first at 0 µs; 100 % of it is of an unknown kind."
+
+
+def test_the_memory_of_all_gpus_is_that_of_each():
+    trace = traced([Allocation(5, gpu=1), Allocation(7, 10, 20, gpu=0), Allocation(9, gpu=-1), Allocation(1, 12, 13, gpu=1)])
+    several = memories(trace)
+    assert [each.gpu for each in several] == [0, 1, -1]
+    assert [each.to_dict() for each in several] == [memory(trace, "kind", gpu).to_dict() for gpu in (0, 1, -1)]
+    assert memories(traced([])) == []

@@ -15,8 +15,7 @@ from streamscope_widgets.gpu_activity import GpuActivity
 from streamscope_widgets.levels import Rows, StretchLevels
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.rows import MOST_ROWS, SLOTS, places_of
-from streamscope_widgets.tile_questions import answer
-from streamscope_widgets.tile_questions import hits_of
+from streamscope_widgets.tile_questions import answer, hits_of
 from streamscope_widgets.tiles import Part, Tiles, needs_tiles
 
 DTYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}

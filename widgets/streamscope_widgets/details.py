@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis import call_tree, memory
+from streamscope.analysis import call_tree
 from streamscope.analysis.call_tree import CallTree, TreeBy
+from streamscope.analysis.memory import MemoryUse, memories
 from streamscope.trace import Trace
 from streamscope.trace.memory import HELD, Level
 from streamscope.trace.spans import SpanKind
@@ -125,7 +126,9 @@ def _counters_of(trace: Trace, block: ColumnBlock) -> CountersOfGroup:
     counters, markers = trace.counters, trace.markers
     sizes = np.bincount(counters.series, minlength=len(counters.described))
     chosen = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COUNTERS])
-    lanes = [_memory_lane(trace, gpu, block) for gpu in _changing_memories(trace)]
+    changing = _changing_memories(trace)
+    of_gpu = {found.gpu: found for found in memories(trace)} if changing else {}
+    lanes = [_memory_lane(of_gpu[gpu], block) for gpu in changing]
     lanes += [_counter_lane(trace, number, block) for number in chosen.tolist()]
     texts = [shortened(text, LONGEST_NAME) for text in markers.texts]
     marked: Marked = {"count": len(markers), "time": block.add_rising(markers.time_ns), "name": block.add(markers.name), "texts": texts}
@@ -152,9 +155,9 @@ def _counter_lane(trace: Trace, number: int, block: ColumnBlock) -> CounterLane:
     }
 
 
-def _memory_lane(trace: Trace, gpu: int, block: ColumnBlock) -> CounterLane:
+def _memory_lane(found: MemoryUse, block: ColumnBlock) -> CounterLane:
     """Return the memory of a GPU that was lent, and that was taken from the driver, as far as the trace tells each."""
-    found = memory(trace, "kind", gpu)
+    trace, gpu = found.trace, found.gpu
     levels = np.unique(trace.memory.level[trace.memory.gpu == gpu]).tolist()
     curves = {Level(level).name.lower(): found.curve(Level(level)) for level in levels}
     return {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamscope.analysis import memory
+from streamscope.analysis.memory import memories
 from streamscope.arrays import Array
 from streamscope.trace import Trace
 from streamscope.words import binary_size, shortened, time_text
@@ -47,16 +47,15 @@ class CounterLine:
 def memory_lines(trace: Trace, zero_ns: float, scale: float, width: float) -> dict[int, CounterLine]:
     """Return the line of the memory of each GPU, in MiB, from nothing to its peak; memory that does not change has none."""
     lines = {}
-    for gpu in np.unique(trace.memory.gpu[trace.memory.gpu >= 0]).tolist():
-        found = memory(trace, "kind", gpu)
+    for found in memories(trace):
         time_ns, held = found.curve()
-        if (held == held[0]).all():
+        if found.gpu < 0 or (held == held[0]).all():
             continue
         left = (time_ns - zero_ns) * scale
         first, behind = max(0, int(np.searchsorted(left, 0, side="right")) - 1), int(np.searchsorted(left, width, side="right"))
         at, mib = (found.peak.at_ns - zero_ns) * scale, held / 2**20
         peak = (at, f"peak: {binary_size(found.peak.bytes)} at {time_text(found.peak.at_ns)}") if 0 <= at <= width else None
-        lines[gpu] = CounterLine("memory, MiB", np.maximum(left[first:behind], 0), mib[first:behind], 0.0, float(mib.max()), peak)
+        lines[found.gpu] = CounterLine("memory, MiB", np.maximum(left[first:behind], 0), mib[first:behind], 0.0, float(mib.max()), peak)
     return lines
 
 

@@ -394,17 +394,22 @@ def memory(trace: Trace, by: By | None = None, gpu: int | None = None) -> Memory
     """
     if not isinstance(trace, Trace):
         raise TraceError(f"memory is that of a trace, not of {shown(trace)}", hint='a run has one: runs["graph"].trace')
-    held = trace.memory
-    if not len(held):
+    if not len(trace.memory):
         raise TraceError("the trace tells nothing of memory", hint=HINT)
-    begin_ns = _begin_of(trace)
-    peaks = [_peak(held, each, begin_ns) for each in np.unique(held.gpu).tolist()]
+    several = memories(trace)
+    found = next((each for each in several if gpu is None or each.gpu == gpu), None)
+    if found is None:
+        known = listed([each.peak.of for each in several])
+        raise TraceError(f"the trace tells nothing of the memory of {shown(gpu)}", hint=f"it knows {known}")
+    return replace(found, by=_told(found) if by is None else checked_by(by))
+
+
+def memories(trace: Trace) -> list[MemoryUse]:
+    """Return `memory` by kind of each GPU, the largest peak first, and of the host; nothing where the trace tells nothing of memory."""
+    held, begin_ns = trace.memory, _begin_of(trace)
+    peaks = [_peak(held, gpu, begin_ns) for gpu in np.unique(held.gpu).tolist()]
     peaks.sort(key=lambda each: (each.gpu < 0, -each.bytes, each.gpu))
-    chosen = next((each for each in peaks if gpu is None or each.gpu == gpu), None)
-    if chosen is None:
-        raise TraceError(f"the trace tells nothing of the memory of {shown(gpu)}", hint=f"it knows {listed([each.of for each in peaks])}")
-    found = MemoryUse(trace, chosen, tuple(peaks), "kind" if by is None else checked_by(by), begin_ns)
-    return replace(found, by=_told(found)) if by is None else found
+    return [MemoryUse(trace, peak, tuple(peaks), "kind", begin_ns) for peak in peaks]
 
 
 def checked_by(by: str) -> str:

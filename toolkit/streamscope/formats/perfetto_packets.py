@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-from streamscope.analysis.memory import memory
+from streamscope.analysis.memory import memories
 from streamscope.arrays import Array, IntArray
 from streamscope.files import written_whole
 from streamscope.formats.kineto.writer import titled
@@ -148,10 +148,10 @@ class _Packets:
         counters = self.trace.counters
         rows_of = [(series, counters.rows_of(number)) for number, series in enumerate(counters.described)]
         found = [(series, counters.time_ns[rows], counters.value[rows]) for series, rows in rows_of]
-        held = self.trace.memory
+        held, of_gpu = self.trace.memory, {each.gpu: each for each in memories(self.trace)}
         for level in Level:
             for gpu in np.unique(held.gpu[held.level == level]).tolist():
-                curve = memory(self.trace, "kind", gpu).curve(level)
+                curve = of_gpu[gpu].curve(level)
                 name = ("memory" if gpu >= 0 else "host memory") + ("" if level is Level.ALLOCATED else " taken from the driver")
                 found.append((Series(name, "B", gpu=gpu), np.maximum(curve.time_ns, -self.shift_ns), curve.bytes.astype(np.float64)))
         return found
