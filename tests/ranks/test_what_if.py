@@ -13,6 +13,7 @@ from tests.ranks.jobs import REDUCE, planted, rows_of, with_rows
 from tests.ranks.simulated_jobs import Step, job_of
 
 import streamscope as ss
+from streamscope.cli.main import main
 from streamscope.errors import TraceError
 from streamscope.ranks.job import Job
 from streamscope.ranks.rank import Rank
@@ -264,8 +265,26 @@ class TestForms:
         assert told["ranks"][0]["predicted"]["waiting_us"] == 0
         for suffix in (".html", ".md", ".json"):
             assert "rank 1 like rank 0" in found.save(tmp_path / f"found{suffix}").read_text(encoding="utf-8")
-        folder = found.job.save(tmp_path / "job")
-        assert (folder / "rank1.parquet").exists()
+        again = ss.read_ranks(found.save(tmp_path / "job"), progress=False)
+        assert [each.waiting_us for each in again.times] == [0, 0]
+        assert again.simulated
+
+    def test_the_command_says_the_same(self, tmp_path, capsys):
+        job = overlapped(40)
+        folder = str(job.save(tmp_path / "job"))
+        wanted = job.what_if(1).like(0).what_if().kernel("k1").scale(0.5).without("adam").link(scale=2).serial()
+        options = ["--like", "1=0", "--scale", "k1=0.5", "--without", "adam", "--link", "2", "--serial"]
+        assert main(["ranks", folder, *options, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["length_us"] == wanted.to_dict()["length_us"]
+        assert main(["ranks", folder, "--bucket", "all_reduce=1 GB", "--save", str(tmp_path / "found.md")]) == 0
+        assert "2 all_reduce in 1 bucket" in capsys.readouterr().out
+        assert "2 all_reduce in 1 bucket" in (tmp_path / "found.md").read_text(encoding="utf-8")
+        assert main(["ranks", folder, "--what-if"]) == 0
+        assert "in the replay" in capsys.readouterr().out
+        for wrong in (["--like", "1"], ["--like", "a=b"], ["--bucket", "25 MB"]):
+            assert main(["ranks", folder, *wrong]) == 2
+        assert main(["ranks", folder, "--link", "-1"]) == 1
+        assert "cannot be -1" in capsys.readouterr().err
 
     def test_steps_are_compared_where_they_are_known(self):
         job = Job.of(planted(3, 6, slow=lambda step, at: (2, 200) if at == 0 else None).ranks)
