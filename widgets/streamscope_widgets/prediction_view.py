@@ -80,9 +80,11 @@ def job_prediction_html(prediction: JobPrediction) -> Html:
     rows = [Row(tuple(shortened(cell, LONGEST_CELL) for cell in cells)) for cells in prediction.table_rows()[:MOST_RANKS]]
     columns = [Column(head, _HEADS.get(head, ""), "text" if head == "GPU" else "number") for head in prediction.heads]
     more = [small(f"and {counted(len(prediction.works) - MOST_RANKS, 'more rank')}")] if len(prediction.works) > MOST_RANKS else []
+    jobs = {"as recorded": prediction.recorded, "predicted": prediction.job}
+    most_us = max(float(job.waiting_by_step().max(initial=0)) for job in jobs.values())
     maps = [
-        image(waiting_svg(job), f"{title}: waiting in collectives, by rank and step")
-        for title, job in (("As recorded", prediction.recorded), ("Predicted", prediction.job))
+        image(waiting_svg(job, most_us, title), f"Heat map, {title}: waiting in collectives, by rank and step")
+        for title, job in jobs.items()
         if job.waits.waiting_ns.any()
     ]
     return block(

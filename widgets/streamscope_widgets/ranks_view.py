@@ -48,8 +48,8 @@ def ranks_html(job: Job) -> Html:
     return block(*parts, warned(job.warnings, 5, 300))
 
 
-def waiting_svg(job: Job) -> str:
-    """Return a heat map of waiting by rank and step as an SVG document.
+def waiting_svg(job: Job, most_us: float | None = None, title: str = "") -> str:
+    """Return a heat map of waiting by rank and step as an SVG document; ``most_us`` is what is dark, by default its longest waiting.
 
     Raises
     ------
@@ -60,10 +60,12 @@ def waiting_svg(job: Job) -> str:
     if not waiting_us.any():
         raise TraceError("there is nothing to draw: no rank waits in a collective")
     drawn = _fewer(_fewer(waiting_us, 0), 1)
-    most = float(drawn.max())
+    most = float(drawn.max()) if most_us is None else most_us
     count, steps = drawn.shape
     height, width = max(4.0, min(18.0, 480 / count)), _WIDTH / steps
-    parts = [small_text(_LEFT, 14, f"waiting in collectives, by rank and step: white 0, dark {format_us(most)} µs")]
+    parts = [
+        small_text(_LEFT, 14, f"{title}{': ' if title else ''}waiting in collectives, by rank and step: white 0, dark {format_us(most)} µs")
+    ]
     for at in range(count):
         first = round(at * len(job.ranks) / count)
         if height >= _LABEL or at % max(1, round(_LABEL / height)) == 0:

@@ -215,7 +215,7 @@ class JobPrediction(Result):
         Parameters
         ----------
         *ranks : int
-            By default the three whose waiting changes most.
+            By default the chosen one, and those whose waiting changes most: three in all.
 
         Raises
         ------
@@ -237,10 +237,15 @@ class JobPrediction(Result):
         return views.timeline(self, ranks)
 
     def shown(self, ranks: Sequence[int] = ()) -> list[tuple[int, Trace, Trace]]:
-        """Return ranks with their traces as recorded and as predicted, from one zero; by default the three whose waiting changes most."""
+        """Return ranks with their traces as recorded and as predicted, from one zero.
+
+        By default the chosen rank, and those whose waiting changes most: three in all.
+        """
         before, after = self.recorded, self.job
         changes_us = [abs(one.waiting_us - other.waiting_us) for one, other in zip(before.times, after.times, strict=True)]
-        most = sorted(np.argsort(changes_us, kind="stable")[::-1][:_MOST_SHOWN].tolist())
+        first = [] if self.rank is None else [self._index(self.rank)]
+        order = dict.fromkeys([*first, *np.argsort(changes_us, kind="stable")[::-1].tolist()])
+        most = sorted([*order][:_MOST_SHOWN])
         found = []
         for at in map(self._index, ranks) if ranks else most:
             trace, work = before.ranks[at].trace, self.recording.works[at]
@@ -483,7 +488,10 @@ class JobPrediction(Result):
         slow = round(self.speedup, 2) < 1
         times = f"{1 / self.speedup:,.2f} times as slow" if slow else f"{self.speedup:,.2f} times as fast"
         before = recorded if recorded == unchanged else f"{recorded} as recorded, and {unchanged} in the replay"
-        return f"Predicted, not measured: {what} takes {predicted} instead of {before}, so the change makes it {times}."
+        last_us = [each["p95"] for each in (self.job.step_us, self.recorded.step_us)]
+        slowest = " instead of ".join(time_text(us * 1e3) for us in last_us if us is not None)
+        p95 = f" (p95: {slowest})" if self._by_steps else ""
+        return f"Predicted, not measured: {what} takes {predicted} instead of {before}{p95}, so the change makes it {times}."
 
     def table_rows(self) -> list[tuple[str, ...]]:
         """Return the table of ranks as texts, under ``heads``."""
