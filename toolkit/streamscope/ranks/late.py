@@ -335,7 +335,7 @@ def _windows(rank: Rank, matched: Matched, at: int, operations: IntArray) -> tup
 
 def _without(these: Intervals, others: Intervals) -> Intervals:
     """Return what intervals have beyond others."""
-    edges_ns = np.unique(np.concatenate([these.start_ns, these.end_ns, others.start_ns, others.end_ns]))
+    edges_ns = np.sort(np.concatenate([these.start_ns, these.end_ns, others.start_ns, others.end_ns]))
     if len(edges_ns) < 2:
         return Intervals(edges_ns[:0], edges_ns[:0])
     begin_ns, end_ns = edges_ns[:-1], edges_ns[1:]

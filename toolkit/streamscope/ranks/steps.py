@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -95,23 +96,28 @@ def _ranged(spans: SpanTable, wanted: Callable[[str], bool]) -> tuple[str, dict[
             numbers[code] = match[1].strip(), int(match[2])
     if not numbers:
         return "", {}, 0
-    label = max((name for name, _ in numbers.values()), key=lambda name: (sum(each == name for each, _ in numbers.values()), name))
+    counts = Counter(name for name, _ in numbers.values())
+    label = max(counts, key=lambda name: (counts[name], name))
+    number_of = np.full(len(spans.names), -1)
+    for code, (name, number) in numbers.items():
+        number_of[code] = number if name == label else -1
+    rows = rows[number_of[spans.name[rows]] >= 0]
     device = np.flatnonzero(spans.kind >= SpanKind.KERNEL)
     device = device[spans.kind[device] != SpanKind.GRAPH]
     call = call_rows(spans, device)
     launched_ns = np.where(call >= 0, spans.start_ns[call], spans.start_ns[device])
     order = np.argsort(launched_ns, kind="stable")
-    begins, last_ns = dict[int, int](), 0
-    for row in rows.tolist():
-        name, number = numbers.get(int(spans.name[row]), ("", 0))
-        if name != label:
-            continue
-        low, high = np.searchsorted(launched_ns[order], [spans.start_ns[row], spans.end_ns[row]])
-        if low < high:
-            some = device[order[low:high]]
-            begins[number] = min(begins.get(number, 2**62), int(spans.start_ns[some].min()))
-            last_ns = max(last_ns, int(spans.end_ns[some].max()))
-    return label, begins, last_ns
+    low, high = (np.searchsorted(launched_ns[order], column[rows]) for column in (spans.start_ns, spans.end_ns))
+    some = low < high
+    if not some.any():
+        return label, {}, 0
+    ends = np.stack([low[some], high[some]], axis=1).reshape(-1)  # Of every second stretch, nothing is asked.
+    padded = np.append(device[order], device[order[-1]])
+    begin_ns, end_ns = np.minimum.reduceat(spans.start_ns[padded], ends)[::2], np.maximum.reduceat(spans.end_ns[padded], ends)[::2]
+    begins = dict[int, int]()
+    for number, at_ns in zip(number_of[spans.name[rows[some]]].tolist(), begin_ns.tolist(), strict=True):
+        begins[number] = min(begins.get(number, at_ns), at_ns)
+    return label, begins, int(end_ns.max())
 
 
 def _repeated(ranks: Sequence[Rank], matched: Matched, waits: Waits) -> JobSteps:
