@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 FILE_NAME = "ranks.json"
 _CUT_SHORT = 0.1
 """A recording that ends before the others by this part of their length is called cut short."""
+_FAR_S = 10.0
+"""Clocks of hosts that ask for the time of day differ by less."""
+_TIME_OF_DAY_NS = 10**18
+"""Clocks that count from 1970 show more, and those that count from the start of a host less."""
 _MOST_ROWS = 16
 _SMALL = 0.01
 _LONGEST_NAME = 60
@@ -115,7 +119,7 @@ class Job(Result):
         base_ns = min((rank.zero_ns for rank in ranks if len(rank.trace.spans)), default=0)
         found = matched(ranks, base_ns)
         job = cls(tuple(ranks), found, clocks_of(ranks, found), base_ns)
-        return replace(job, warnings=(*warnings, *job._apart(), *job._cut_short(), *found.left_out))
+        return replace(job, warnings=(*warnings, *job._apart(), *job._far_off(), *job._cut_short(), *found.left_out))
 
     @property
     def simulated(self) -> bool:
@@ -184,6 +188,18 @@ class Job(Result):
         told = [f"{'rank' if len(each) == 1 else 'ranks'} {_few(each)}" for each in groups.values()]
         more = f" and {counted(len(told) - _MOST_ROWS, 'more group')}" if len(told) > _MOST_ROWS else ""
         return [f"nothing joins the clocks of {listed(told[:_MOST_ROWS])}{more}: their times are not compared (hosts= names shared hosts)"]
+
+    def _far_off(self) -> list[str]:
+        """Name ranks whose clocks are further off than those of hosts: of another run, perhaps, whose collectives happen to fit."""
+        off_ns = np.where([rank.zero_ns > _TIME_OF_DAY_NS for rank in self.ranks], self.clocks.offset_ns, np.nan)
+        found = [
+            f"the clock of rank {self.ranks[at].number} is {time_text(abs(off_ns[at] - off_ns[first]))} off: is its file of another run?"
+            for first in np.unique(self.clocks.group, return_index=True)[1].tolist()
+            for at in np.flatnonzero(
+                (self.clocks.group == self.clocks.group[first]) & (np.abs(off_ns - off_ns[first]) > _FAR_S * 1e9)
+            ).tolist()
+        ]
+        return found[:_MOST_ROWS]
 
     def _cut_short(self) -> list[str]:
         """Name ranks whose recording ends early."""
