@@ -100,6 +100,17 @@ class TestReplay:
         assert span_us(found, "b") == (220, 225)
         assert "no collective joins the ranks" in str(job.what_if())
 
+    def test_a_rank_without_work_stays_without(self):
+        job = overlapped(40)
+        later = Trace(SpanTable.of(("launch", "a", "host", 5_000, 9_000)), replace(job.ranks[0].trace.info, rank=2))
+        for trace in (Trace(SpanTable.of(), later.info), later):
+            prediction = Job.of([*job.ranks, Rank(2, "2.json", trace)]).what_if().link(scale=2)
+            assert [number for number, _, _ in prediction.shown()] == [0, 1]
+            found = prediction.job
+            assert found.length_ns == 280_000
+            assert len(found.ranks[2].work) == 0
+            assert found.ranks[2].trace.spans.start_ns.tolist() == trace.spans.start_ns.tolist()
+
 
 class TestChanges:
     def test_like_ends_the_waiting(self):

@@ -71,7 +71,7 @@ class RankWork:
     @cached_property
     def run_start_ns(self) -> int:
         """When the first call of its host began, on the rank's own clock."""
-        return run_start_ns(self.trace.spans) if self.tasks else 0
+        return _begin_ns(self.trace)
 
     @property
     def first_ns(self) -> float:
@@ -133,11 +133,18 @@ def works_of(job: Job) -> tuple[RankWork, ...]:
         transfer_ns = dict(zip(parts.span[joined].tolist(), waits.transfer_ns[joined].tolist(), strict=True))
         spans = rank.trace.spans
         tasks = tuple(issued_tasks(with_waits(rank.trace))) if len(rank.work) else ()
-        begin_ns = float(job.clocks.job_ns(at, np.float64(run_start_ns(spans) + rank.zero_ns - job.base_ns))) if tasks else 0.0
+        begin_ns = float(job.clocks.job_ns(at, np.float64(_begin_ns(rank.trace) + rank.zero_ns - job.base_ns)))
         found.append(
             RankWork(at, rank.trace, tasks, np.arange(len(tasks)), begin_ns, own_gap_ns(spans) if tasks else 0, operation, transfer_ns)
         )
     return tuple(found)
+
+
+def _begin_ns(trace: Trace) -> int:
+    """Return when the first call or work of a trace began; of one without work, its first span."""
+    spans = trace.spans
+    working = spans.is_kind(DEVICE_KINDS).any()
+    return run_start_ns(spans) if working else int(spans.start_ns.min(initial=0))
 
 
 def waits_are_told(trace: Trace) -> bool:

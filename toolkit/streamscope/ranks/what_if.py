@@ -76,7 +76,7 @@ class _Recording:
 
     def zero_ns(self, works: Sequence[RankWork]) -> float:
         """Return the zero of predicted traces on the job's clock: nothing begins before, neither recorded nor predicted."""
-        return min(work.first_ns for work in (*self.works, *works))
+        return min(work.first_ns for work in (*self.works, *works) if len(work.trace.spans))
 
     @cached_property
     def latency_ns(self) -> dict[tuple[int, int], float]:
@@ -245,7 +245,7 @@ class JobPrediction(Result):
         changes_us = [abs(one.waiting_us - other.waiting_us) for one, other in zip(before.times, after.times, strict=True)]
         first = [] if self.rank is None else [self._index(self.rank)]
         order = dict.fromkeys([*first, *np.argsort(changes_us, kind="stable")[::-1].tolist()])
-        most = sorted([*order][:_MOST_SHOWN])
+        most = sorted([at for at in order if len(after.ranks[at].work)][:_MOST_SHOWN])
         found = []
         for at in map(self._index, ranks) if ranks else most:
             trace, work = before.ranks[at].trace, self.recording.works[at]
