@@ -13,7 +13,7 @@ from streamscope.trace import Allocation, Allocations, Counters, Markers, Series
 from streamscope.trace.memory import Level
 from streamscope_widgets.details import details_of, thinned
 from streamscope_widgets.payload import as_groups
-from streamscope_widgets.report import report
+from streamscope_widgets.report import answers, report
 from streamscope_widgets.tile_questions import answer
 from streamscope_widgets.timeline import TimelineWidget
 
@@ -54,6 +54,14 @@ def test_lanes_have_their_values_units_and_range(trace):
     markers = group["markers"]
     assert floats(found.block, markers["time"], markers["count"]) == [20_000]
     assert markers["texts"] == ["epoch 2", "host"]
+
+
+def test_lines_of_memory_share_the_room_of_a_report(trace, monkeypatch):
+    monkeypatch.setattr("streamscope_widgets.report.MOST_POINTS", 1_000)
+    held = Allocations.of(Allocation(1 + n % 7, n, n + 5, gpu=n % 2) for n in range(5_000))
+    found = answers(as_groups([replace(trace, memory=held)]))
+    lanes = found.header["counters"]["groups"][0]["lanes"]
+    assert 400 < sum(line["count"] for lane in lanes if lane["peak"] is not None for line in lane["lines"]) <= 1_000
 
 
 def test_only_traces_that_count_have_lanes(trace, five_engines):

@@ -43,7 +43,7 @@ def details_of(groups: Sequence[TimelineGroup]) -> list[str]:
     """Return what the second bundle has to show of some groups."""
     code = any(any(tells_code(group.trace).values()) for group in groups)
     traces = [group.trace for group in groups]
-    counted = any(len(trace.counters) or len(trace.markers) or timed(trace.user_notes) or _changing_memories(trace) for trace in traces)
+    counted = any(len(trace.counters) or len(trace.markers) or timed(trace.user_notes) or changing_memories(trace) for trace in traces)
     return ["code"] * code + ["counters"] * counted
 
 
@@ -105,16 +105,16 @@ def encode_tree(trace: Trace, by: TreeBy, block: ColumnBlock, rows: int | None) 
     }
 
 
-def encode_counters(groups: Sequence[TimelineGroup], block: ColumnBlock) -> CountersAnswer:
-    """Encode the counters, markers and memory of each group. All memory has one scale."""
-    found = [_counters_of(group.trace, block) for group in groups]
+def encode_counters(groups: Sequence[TimelineGroup], block: ColumnBlock, most: int = MOST_POINTS) -> CountersAnswer:
+    """Encode the counters, markers and memory of each group, of a line of memory so many values at most. All memory has one scale."""
+    found = [_counters_of(group.trace, block, most) for group in groups]
     memories = [lane for group in found for lane in group["lanes"] if lane["peak"] is not None]
     for lane in memories:
         lane["high"] = max(each["high"] for each in memories)
     return {"groups": found}
 
 
-def _changing_memories(trace: Trace) -> list[int]:
+def changing_memories(trace: Trace) -> list[int]:
     """Return the GPUs whose memory changes during the trace."""
     held, begin_ns = trace.memory, int(trace.spans.start_ns.min(initial=0))
     changing = (held.gpu >= 0) & ((held.start_ns > begin_ns) | (held.end_ns < HELD))
@@ -122,13 +122,13 @@ def _changing_memories(trace: Trace) -> list[int]:
     return found[:MOST_MEMORIES]
 
 
-def _counters_of(trace: Trace, block: ColumnBlock) -> CountersOfGroup:
+def _counters_of(trace: Trace, block: ColumnBlock, most: int) -> CountersOfGroup:
     counters, markers = trace.counters, trace.markers
     sizes = np.bincount(counters.series, minlength=len(counters.described))
     chosen = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COUNTERS])
-    changing = _changing_memories(trace)
+    changing = changing_memories(trace)
     of_gpu = {found.gpu: found for found in memories(trace)} if changing else {}
-    lanes = [_memory_lane(of_gpu[gpu], block) for gpu in changing]
+    lanes = [_memory_lane(of_gpu[gpu], block, most) for gpu in changing]
     lanes += [_counter_lane(trace, number, block) for number in chosen.tolist()]
     texts = [shortened(text, LONGEST_NAME) for text in markers.texts]
     marked: Marked = {"count": len(markers), "time": block.add_rising(markers.time_ns), "name": block.add(markers.name), "texts": texts}
@@ -155,7 +155,7 @@ def _counter_lane(trace: Trace, number: int, block: ColumnBlock) -> CounterLane:
     }
 
 
-def _memory_lane(found: MemoryUse, block: ColumnBlock) -> CounterLane:
+def _memory_lane(found: MemoryUse, block: ColumnBlock, most: int) -> CounterLane:
     """Return the memory of a GPU that was lent, and that was taken from the driver, as far as the trace tells each."""
     trace, gpu = found.trace, found.gpu
     levels = np.unique(trace.memory.level[trace.memory.gpu == gpu]).tolist()
@@ -166,7 +166,7 @@ def _memory_lane(found: MemoryUse, block: ColumnBlock) -> CounterLane:
         "low": 0.0,
         "high": float(max(curve.bytes.max() for curve in curves.values())),
         "peak": float(found.peak.at_ns),
-        "lines": [_line(name, *thinned(*curve, MOST_POINTS), block) for name, curve in curves.items()],
+        "lines": [_line(name, *thinned(*curve, most), block) for name, curve in curves.items()],
     }
 
 

@@ -12,14 +12,16 @@ from typing import Any
 
 from streamscope.errors import printable
 from streamscope.files import written_whole
-from streamscope.trace import TimelineGroup
+from streamscope.trace import Level, TimelineGroup
 from streamscope.words import time_text
 from streamscope_widgets.columns import ColumnBlock
-from streamscope_widgets.details import details_of, encode_counters, encode_tree, tells_code
+from streamscope_widgets.details import changing_memories, details_of, encode_counters, encode_tree, tells_code
 from streamscope_widgets.payload import REPORT_BUNDLE, SECOND_BUNDLE, Payload, Traces, as_groups, bundle_source, encode
 from streamscope_widgets.show.html import Html, fill
 from streamscope_widgets.still_timeline import timeline_svg
 
+MOST_POINTS = 100_000
+"""Values of all lines of memory in a file, whose size has a budget."""
 BUDGET_BYTES = 5_000_000
 """Size limit of a report in bytes; reports of peers that grew to 80 MB are a known complaint."""
 
@@ -211,7 +213,8 @@ def answers(groups: Sequence[TimelineGroup]) -> Payload | None:
             if known:
                 header[f"tree/{number}/{by}"] = encode_tree(group.trace, by, block, len(group.trace.spans))
     if "counters" in details_of(groups):
-        header["counters"] = encode_counters(groups, block)
+        lines = len(Level) * sum(len(changing_memories(group.trace)) for group in groups)
+        header["counters"] = encode_counters(groups, block, MOST_POINTS // max(1, lines))
     return Payload(header, block.to_bytes()) if header else None
 
 
