@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import json
 import subprocess
 import sys
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 import streamscope as ss
+from streamscope.program.user_line import told_apart
 
 X = np.ones((3, 3), np.float32)
 
@@ -117,3 +121,35 @@ print(json.dumps([operation.where for operation in shell.ev("step.trace(np.ones(
     environment = {"PYTHONPATH": str(repository / "toolkit"), "HOME": str(tmp_path)}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert json.loads(result.stdout.splitlines()[-1]) == ["In[2]:3"]
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path, monkeypatch):
+    """Both operations, and the kernels that they launch, name the folders as far as they differ; another file keeps its bare name."""
+    for folder in ("a", "b"):
+        (tmp_path / "net" / folder).mkdir(parents=True)
+        (tmp_path / "net" / folder / "layers.py").write_text("def block(x, w):\n    return x @ w\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    first, second = (importlib.import_module(f"net.{folder}.layers").block for folder in ("a", "b"))
+    expected = []
+
+    def step(x, w):
+        expected.append(here(1))
+        return ss.ops.relu(second(first(x, w), w))
+
+    operations = ss.program(step).trace(X, X).operations
+    assert [operation.where for operation in operations] == ["a/layers.py:2", "b/layers.py:2", *expected]
+    assert [launch.where for operation in operations for launch in operation.launches] == ["a/layers.py:2", "b/layers.py:2", *expected]
+    trace = ss.compare(step, X, X, engines="async", device="simulated", progress=False)["async"].trace
+    assert {row.place for row in ss.analysis.by_code(trace, "line").rows} == {"a/layers.py:2", "b/layers.py:2", expected[0]}
+    assert {"a/layers.py:2", "b/layers.py:2"} <= {row.place for row in ss.analysis.memory(trace, "line").rows}
+
+
+@given(st.lists(st.lists(st.sampled_from("ab"), max_size=3).map(lambda folders: "/".join(["", *folders, "net.py"])), unique=True))
+def test_names_of_files_are_the_shortest_ends_of_their_paths_that_differ(paths):
+    names = told_apart(paths)
+    assert len(set(names.values())) == len(paths)
+    for path, name in names.items():
+        shorter = name.partition("/")[2]
+        assert path.endswith(name)
+        assert not shorter or any(other.endswith(f"/{shorter}") for other in paths if other != path)

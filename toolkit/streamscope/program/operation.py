@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -112,6 +112,15 @@ class Operation:
     def works(self) -> tuple[Launch | HostCall, ...]:
         """Its launches, or its host function."""
         return (self.work,) if isinstance(self.work, HostCall) else self.work
+
+    def of_file(self, names: Mapping[str, str]) -> Operation:
+        """Return it with the new name of its line's file, if that has one."""
+        file, _, line = self.where.rpartition(":")
+        if file not in names:
+            return self
+        where = f"{names[file]}:{line}"
+        moved = [replace(work, where=labelled(where, self.label)) for work in self.works]
+        return replace(self, where=where, work=moved[0] if isinstance(self.work, HostCall) else tuple(moved))
 
     @property
     def touched(self) -> frozenset[int]:

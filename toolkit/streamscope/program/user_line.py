@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import os.path
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from traceback import walk_tb
 from types import FrameType
 from typing import NamedTuple
@@ -39,7 +39,8 @@ class UserLines:
         self.instead: UserLine | None = None
         """Line that stands for all from now on: the user's function has returned, and the nearest line is one that called us."""
         self._found: dict[tuple[str, int], UserLine] = {}
-        self._files: set[str] = set()
+        self._files: dict[str, str] = {}
+        """Name that the lines of each file have, by its path: no two have one name."""
 
     def here(self) -> UserLine:
         """Return the line that `user_line` names, and its text."""
@@ -51,10 +52,15 @@ class UserLines:
         line = self._found.get(key)
         if line is None:
             if key[0] not in self._files:
-                self._files.add(key[0])
+                self._files[key[0]] = told_apart([*self._files, key[0]])[key[0]]
                 linecache.checkcache(key[0])  # a file may have changed since, as a reloaded module
-            line = self._found[key] = UserLine(_where(*key), linecache.getline(*key, frame.f_globals).strip())
+            line = self._found[key] = UserLine(f"{self._files[key[0]]}:{key[1]}", linecache.getline(*key, frame.f_globals).strip())
         return line
+
+    def renamed(self) -> dict[str, str]:
+        """Return new names of files by those that their lines have: of two ``layers.py``, the first got its name before the second came."""
+        names = told_apart(self._files)
+        return {had: names[path] for path, had in self._files.items() if names[path] != had}
 
 
 def line_of_error(error: BaseException) -> UserLine | None:
@@ -77,8 +83,34 @@ def user_frame(skipped: Callable[[str], bool] = is_ours) -> FrameType:
 
 
 def _where(path: str, number: int) -> str:
-    name = cell_name(path) or os.path.basename(path)  # noqa: PTH119 — each operation asks, and a Path takes ten times as long
-    return f"{name}:{number}"
+    return f"{_name(path)}:{number}"
+
+
+def _name(path: str) -> str:
+    return cell_name(path) or os.path.basename(path)  # noqa: PTH119 — each operation asks, and a Path takes ten times as long
+
+
+def told_apart(paths: Iterable[str]) -> dict[str, str]:
+    """Return the name of each file, with as many of its folders as tell it from the others.
+
+    Examples
+    --------
+    >>> from streamscope.program.user_line import told_apart
+    >>> told_apart(["/home/me/a/layers.py", "/home/me/b/layers.py", "/home/me/train.py"])
+    {'/home/me/a/layers.py': 'a/layers.py', '/home/me/b/layers.py': 'b/layers.py', '/home/me/train.py': 'train.py'}
+    """
+    of_name = dict[str, list[str]]()
+    for path in paths:
+        of_name.setdefault(_name(path), []).append(path)
+    return {path: _tail(path, same) if len(same) > 1 else name for name, same in of_name.items() for path in same}
+
+
+def _tail(path: str, same: Sequence[str]) -> str:
+    """Return the end of a path that no other path of the same name has."""
+    parts = path.replace("\\", "/").split("/")
+    others = [other.replace("\\", "/").split("/") for other in same if other != path]
+    length = next((size for size in range(1, len(parts)) if all(other[-size:] != parts[-size:] for other in others)), len(parts))
+    return "/".join(parts[-length:])
 
 
 def cell_name(path: str) -> str | None:
