@@ -1,6 +1,7 @@
 """What fills the memory: against sums in plain Python, and by hand."""
 
 import json
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -71,6 +72,26 @@ def test_without_what_would_have_to_go_the_curve_is_a_tenth_lower(rows):
         left = traced([row for number, row in enumerate(rows) if str(number) not in gone] or [Allocation(0)])
         assert 10 * int(ss.analysis.memory(left).curve().bytes.max()) < 9 * found.peak.bytes
         assert found.to_save.allocations == len(gone)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 8), st.integers(1, 20)), min_size=1, max_size=6))
+def test_as_few_would_have_to_go_as_in_a_search_of_all(rows):
+    held = [Allocation(nbytes, start, start + took) for start, took, nbytes in rows]
+    found = ss.analysis.memory(traced(held))
+
+    def below(left):
+        most = max(sum(row.bytes for row in left if row.start_ns <= at_ns < row.end_ns) for at_ns in range(18))
+        return 10 * most < 9 * found.peak.bytes
+
+    fewest = next(count for count in range(len(held) + 1) if any(map(below, combinations(held, len(held) - count))))
+    assert found.to_save.allocations == fewest
+
+
+def test_of_equal_sizes_the_longest_held_would_have_to_go():
+    """Two short ones would lower the same two places as the long one."""
+    found = ss.analysis.memory(traced([Allocation(9, 0, 1), Allocation(9, 3, 4), Allocation(9, 0, 4, name="long")]), "operation")
+    assert [(row.name, row.bytes) for row in found.to_save.rows] == [("long", 9)]
 
 
 def example():

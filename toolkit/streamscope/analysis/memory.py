@@ -204,9 +204,9 @@ class MemoryUse(Result):
 
     @cached_property
     def to_save(self) -> Savings | None:
-        """What would have to go to save a tenth: the largest allocation at the highest place of the curve, again and again.
+        """What would have to go to save a tenth: at the highest place of the curve, the allocation that lowers it most, again and again.
 
-        Without them the whole curve stays below nine tenths of the peak. None where what was held before the recording alone is more, or
+        Without them the whole curve stays below nine tenths of the peak, and with any of them it would not. None where what was held before the recording alone is more, or
         where more than 300 would have to go.
         """
         below_bytes = -(-9 * self.peak.bytes // 10)
@@ -517,21 +517,30 @@ def _codes(trace: Trace, held: Allocations, by: str, numbers: dict[Key, int]) ->
 
 
 def _without(held: Allocations, curve: Curve, below_bytes: int) -> IntArray | None:
-    """Return the rows without which the curve stays below so many bytes, in rising order; None where these are too many, or cannot be."""
+    """Return few rows without which the curve stays below so many bytes, in rising order; None where these are too many, or cannot be.
+
+    Of those that are held at the highest place, that one goes which takes most of what is too much there; of equals, the one that is held
+    at most of the places that are too high. In small cases these are the fewest. None of those that went could stay.
+    """
     before = [code for code, text in enumerate(held.texts) if text == BEFORE_THE_RECORDING]
     rows = np.flatnonzero(~np.isin(held.kind, before))
-    rows = rows[np.argsort(-held.bytes[rows], kind="stable")]
-    start_ns, end_ns, there = held.start_ns[rows], held.end_ns[rows], np.ones(len(rows), bool)
-    left = curve.bytes.copy()
+    nbytes, there = held.bytes[rows], np.ones(len(rows), bool)
+    too_high = curve.bytes >= below_bytes
+    first, behind = (np.searchsorted(curve.time_ns[too_high], column[rows]) for column in (held.start_ns, held.end_ns))
+    left = curve.bytes[too_high]
     gone = list[int]()
-    while left[at := int(left.argmax())] >= below_bytes:
-        at_ns = curve.time_ns[at]
-        around = there & (start_ns <= at_ns) & (end_ns > at_ns)
-        largest = int(around.argmax()) if len(around) else 0
-        if len(gone) == MOST_TO_GO or not len(around) or not around[largest]:
+    while (excess := left[at := int(left.argmax())] - below_bytes + 1) > 0:
+        around = np.flatnonzero(there & (first <= at) & (behind > at))
+        if len(gone) == 2 * MOST_TO_GO or not len(around):
             return None
-        there[largest] = False
-        gone.append(int(rows[largest]))
-        first, behind = np.searchsorted(curve.time_ns, [start_ns[largest], end_ns[largest]])
-        left[first:behind] -= held.bytes[rows[largest]]
-    return np.array(sorted(gone), np.int64)
+        high = np.concatenate([[0], np.cumsum(left >= below_bytes)])
+        places = high[behind[around]] - high[first[around]]  # How often it is held where the curve is still too high.
+        chosen = around[np.lexsort((nbytes[around], places, np.minimum(nbytes[around], excess)))[-1]]
+        there[chosen] = False
+        gone.append(int(chosen))
+        left[first[chosen] : behind[chosen]] -= nbytes[chosen]
+    for one in sorted(gone, key=lambda one: nbytes[one]):
+        if left[first[one] : behind[one]].max() + nbytes[one] < below_bytes:
+            left[first[one] : behind[one]] += nbytes[one]
+            gone.remove(one)
+    return rows[sorted(gone)] if len(gone) <= MOST_TO_GO else None
