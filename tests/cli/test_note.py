@@ -10,6 +10,7 @@ from tests.formats.test_notes_file import saved
 
 import streamscope as ss
 from streamscope.cli.main import main
+from streamscope.errors import TraceError
 
 
 @pytest.fixture
@@ -67,15 +68,39 @@ def test_a_comparison_has_them_by_engine_and_its_report_is_written_anew(runs, tm
     assert ss.load_comparison(folder)["graph"].trace.user_notes == ()
 
 
+def test_a_number_that_several_engines_have_needs_the_engine(runs, tmp_path, capsys):
+    """Numbers count within an engine. One that only one of them has needs no more."""
+    noted = runs.with_note("whole").with_note("first", "graph", 0).with_note("second", "graph", 1)
+    folder = noted.save(tmp_path / "runs")
+    assert main(["note", str(folder), "--remove", "1"]) == 2
+    check_refused(capsys, "all and graph have a note 1 each", "--engine NAME: all, graph")
+    assert [row[-1] for row in printed(capsys, folder, "--remove", "2")[1:]] == ["whole", "first"]
+    assert [row[-1] for row in printed(capsys, folder, "--remove", "1", "--engine", "all")[1:]] == ["first"]
+    with pytest.raises(TraceError, match=r"no note on the whole comparison.*engine='graph'"):
+        ss.load_comparison(folder).without_note(1)
+    assert printed(capsys, folder, "--remove", "1") == [["no", "notes"]]
+    assert main(["note", str(folder), "x", "--engine", "graph", "--at", "9s"]) == 1
+    check_refused(capsys, "--at 9000000.0 is not a time of the trace", "in µs")
+
+
+def test_damaged_notes_are_told_without_a_word_of_python(path, capsys):
+    path.with_name(f"{path.name}.notes.json").write_text("{")
+    assert main(["note", str(path)]) == 0
+    said = capsys.readouterr()
+    assert "no notes" in said.out
+    assert "without your notes in step.json.notes.json: the file is damaged, or not ours: move it away" in " ".join(said.err.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message", "hint"),
     [
         (["x", "--at", "5"], 2, "'5' is not a time with a unit, such as 20us", "--help"),
         (["x", "--at", "nan us"], 2, "is not a time with a unit", "--help"),
-        (["x", "--at", "1s"], 1, "at_us=1000000.0 is not a time of the trace", "in µs, from 0.000 to 26.000"),
+        (["x", "--at", "1s"], 1, "--at 1000000.0 is not a time of the trace", "in µs, from 0.000 to 26.000"),
+        (["x", "--until", "1us"], 2, "--until needs a start", "give --at, too"),
         (["--at", "1us"], 2, "--at, --until and --lane are of a note to add", "give its text"),
         (["x", "--remove", "1"], 2, "--remove takes no text", "remove the note first"),
-        (["--remove", "1"], 1, "there is no note to remove", "with_note"),
+        (["--remove", "1"], 1, "there is no note to remove", "streamscope note FILE TEXT adds one"),
         (["x", "--engine", "graph"], 2, "is one trace, not a comparison", "--engine"),
         (["x", "--lane", "stream 9"], 1, "the trace has no lane 'stream 9'", "GPU 0 stream 7"),
     ],

@@ -137,11 +137,11 @@ class ProgramFunction:
             tracer.lines.instead = UserLine(f"result of {self.name}", "")
             outputs, shapes = _placed_results(self._outputs(tracer, result), inputs)
         variables = tuple(Variable(s.id, s.name, s.spec, s.place or MemoryPlace.DEVICE, s.gpu) for s in tracer.symbols)
-        names = tracer.lines.renamed()
+        renamed = tracer.lines.renamed()
         traced = Program(
             self.name,
             variables,
-            tuple(each.of_file(names) for each in tracer.operations) if names else tuple(tracer.operations),
+            tuple(each.of_file(renamed) for each in tracer.operations) if renamed else tuple(tracer.operations),
             tuple(symbol.id for symbol in inputs),
             tuple(symbol.id for symbol in outputs),
             not isinstance(result, tuple | list),

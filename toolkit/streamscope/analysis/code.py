@@ -172,7 +172,7 @@ class CodeTimes(Result):
         if unknown := [row for row in self.rows if row.name == UNKNOWN and not row.place]:
             said.append(f"{percent(unknown[0].share)} of the time is of an {UNKNOWN} {self.by}: the trace does not tell it.")
         if self.unattributed.gpu_ns and self.rows:
-            said.append(f"{time_text(self.unattributed.gpu_ns)} have no launch call in the trace, and stand in no row.")
+            said.append(f"{time_text(self.unattributed.gpu_ns)} have no launch call in the trace: they are not attributed.")
         return tuple(said)
 
     def to_dict(self) -> dict[str, Any]:

@@ -206,8 +206,8 @@ class MemoryUse(Result):
     def to_save(self) -> Savings | None:
         """What would have to go to save a tenth: at the highest place of the curve, the allocation that lowers it most, again and again.
 
-        Without them the whole curve stays below nine tenths of the peak, and with any of them it would not. None where what was held before the recording alone is more, or
-        where more than 300 would have to go.
+        Without them the whole curve stays below nine tenths of the peak, and with any of them it would not. None where what was held
+        before the recording alone is more, or where more than 300 would have to go.
         """
         below_bytes = -(-9 * self.peak.bytes // 10)
         gone = _without(self._held, self.curve(), below_bytes) if self.peak.bytes else None

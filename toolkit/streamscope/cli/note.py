@@ -14,17 +14,29 @@ import typer
 
 from streamscope.cli.compare import write_folder
 from streamscope.cli.parameters import AsJson, WrongUsageError, given_path
-from streamscope.cli.tables import print_table, table
+from streamscope.cli.tables import print_table, print_warnings, table
 from streamscope.cli.terminal import notes as messages
 from streamscope.cli.terminal import output
 from streamscope.cli.trace_files import Damaged, read_trace, reading_progress
-from streamscope.errors import OutputError
+from streamscope.errors import OutputError, TraceError
+from streamscope.words import listed
 
 if TYPE_CHECKING:
+    from streamscope.comparing.comparison import Comparison
     from streamscope.trace.trace import Trace
 
 _IN_US = {"ns": Fraction(1, 1000), "us": Fraction(1), "µs": Fraction(1), "μs": Fraction(1), "ms": Fraction(1000), "s": Fraction(10**6)}
 _TIME = re.compile(rf"\s*(-?\d{{1,20}}(?:\.\d{{1,20}})?)\s*({'|'.join(_IN_US)})\s*")
+
+
+_OPTIONS = {
+    "at_us=": "--at ",
+    "until_us=": "--until ",
+    "number=": "--remove ",
+    "with_note() adds one": "streamscope note FILE TEXT adds one",
+}
+"""What errors say, and what was typed. Times in errors are in µs, and hints say so."""
+_OPTION = re.compile("|".join(map(re.escape, _OPTIONS)))
 
 
 def _time_us(text: str) -> float:
@@ -49,7 +61,10 @@ def note(
     ] = None,
     lane: Annotated[str, typer.Option("--lane", metavar="NAME", help="The lane that is meant.", show_default=False)] = "",
     engine: Annotated[
-        str | None, typer.Option("--engine", metavar="NAME", help="Engine of a comparison whose time axis is meant.", show_default=False)
+        str | None,
+        typer.Option(
+            "--engine", metavar="NAME", help="Engine of a comparison whose time axis is meant; all for its whole.", show_default=False
+        ),
     ] = None,
     remove: Annotated[
         int | None, typer.Option("--remove", metavar="N", min=1, help="Remove the note of this number.", show_default=False)
@@ -65,33 +80,58 @@ def note(
     placed = at is not None or until is not None or bool(lane)
     if text is None and placed:
         raise WrongUsageError("--at, --until and --lane are of a note to add", hint="give its text, too")
+    if until is not None and at is None:
+        raise WrongUsageError("--until needs a start", hint="give --at, too")
     if text is not None and remove is not None:
         raise WrongUsageError("--remove takes no text", hint="remove the note first, then add another")
-    of = {} if engine is None else {"engine": engine}
-    change: Callable[[Any], Any] | None = None
+    change: Callable[..., Any] | None = None
     if text is not None:
-        change = lambda found: found.with_note(text, at_us=at, until_us=until, lane=lane, **of)  # noqa: E731
+        change = lambda found, **of: found.with_note(text, at_us=at, until_us=until, lane=lane, **of)  # noqa: E731
     elif remove is not None:
-        change = lambda found: found.without_note(remove, **of)  # noqa: E731
+        change = lambda found, **of: found.without_note(remove, **of)  # noqa: E731
     if file.is_dir() or file.name == "comparison.json":
-        _on_comparison(file if file.is_dir() else file.parent, change, needs_engine=placed and engine is None, as_json=as_json)
+        _on_comparison(file if file.is_dir() else file.parent, change, engine, remove, placed=placed, as_json=as_json)
     elif engine is not None:
         raise WrongUsageError(f"{file} is one trace, not a comparison", hint="leave --engine out, or name the folder of a comparison")
     else:
         _on_trace(file, change, damaged, as_json=as_json)
 
 
-def _on_comparison(folder: Path, change: Callable[[Any], Any] | None, *, needs_engine: bool, as_json: bool) -> None:
+def _owner(found: Comparison, number: int) -> str:
+    """Return the engine whose note has this number, or that of notes on the whole."""
+    from streamscope.comparing.comparison import ALL
+
+    owners = [engine for each, engine, *_ in found.note_rows() if each == str(number)]
+    if len(owners) > 1:
+        raise WrongUsageError(f"{listed(owners)} have a note {number} each", hint=f"--engine NAME: {', '.join(owners)}")
+    return owners[0] if owners else ALL
+
+
+def _changed(found: Any, change: Callable[..., Any], **of: str | None) -> Any:
+    """Change the notes; errors name the options as they are typed."""
+    try:
+        return change(found, **of)
+    except TraceError as error:
+        message, hint = (_OPTION.sub(lambda one: _OPTIONS[one[0]], said or "") for said in (error.message, error.hint))
+        raise type(error)(message, hint=hint) from error
+
+
+def _on_comparison(
+    folder: Path, change: Callable[..., Any] | None, engine: str | None, remove: int | None, *, placed: bool, as_json: bool
+) -> None:
     """Change the notes of a comparison in a folder, and its report where there is one."""
-    from streamscope.comparing.comparison import load_comparison
+    from streamscope.comparing.comparison import ALL, load_comparison
     from streamscope.comparing.comparison_folder import REPORT_NAME
     from streamscope.trace.counters import ENGINE_NOTE_HEADS
 
     found = load_comparison(folder)
-    if needs_engine:
+    if remove is not None and engine is None:
+        engine = _owner(found, remove)
+    engine = None if engine == ALL else engine
+    if placed and engine is None:
         raise WrongUsageError("a note on a time or a lane needs an engine", hint=f"--engine NAME: {', '.join(found)}")
     if change is not None:
-        found = change(found)
+        found = _changed(found, change, engine=engine)
         if (folder / REPORT_NAME).exists():
             write_folder(folder, lambda: found)
         else:
@@ -107,8 +147,9 @@ def _on_trace(file: Path, change: Callable[[Any], Any] | None, damaged: str, *, 
     with reading_progress() as progress:
         trace = read_trace(file, None, damaged, progress)
     if change is not None:
-        trace = change(trace)
+        trace = _changed(trace, change)
         _say_written(_save(trace, file))
+    print_warnings(messages(), [said for said in trace.info.notes if "your notes" in said or " of yours " in said])
     _show(NOTE_HEADS, note_rows(trace.user_notes), [note.to_dict() for note in trace.user_notes], as_json=as_json)
 
 

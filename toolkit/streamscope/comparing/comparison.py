@@ -53,7 +53,8 @@ from streamscope.words import aligned, counted, time_text
 if TYPE_CHECKING:
     import pandas as pd
 
-_ALL = "all"
+ALL = "all"
+"""In a table of notes, the engine of those on the whole comparison."""
 """Engine of a note on the comparison as a whole, and time of one on a whole trace."""
 
 
@@ -272,6 +273,8 @@ class Comparison(Mapping[str, Run], Result):
             There is no such engine.
         """
         if engine is None:
+            if not self.user_notes and (noted := next((engine for engine, notes in self._notes() if notes), None)):
+                raise TraceError("there is no note on the whole comparison", hint=f"those on engines need theirs, engine={noted!r}")
             return self._with_notes(without_note(self.user_notes, number), {})
         run = self[engine]
         return self._with_notes(self.user_notes, {engine: replace(run, trace=run.trace.without_note(number))})
@@ -296,7 +299,7 @@ class Comparison(Mapping[str, Run], Result):
 
     def note_rows(self) -> list[tuple[str, ...]]:
         """Return all notes as text, in the order of `ENGINE_NOTE_HEADS`: each engine's are numbered as in its picture."""
-        rows = ((engine or _ALL, row) for engine, notes in self._notes() for row in note_rows(notes, whole=_ALL))
+        rows = ((engine or ALL, row) for engine, notes in self._notes() for row in note_rows(notes, whole=ALL))
         return [(number, engine, *others) for engine, (number, *others) in rows]
 
     def to_pandas(self) -> pd.DataFrame:

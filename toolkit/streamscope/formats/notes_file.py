@@ -39,7 +39,8 @@ def with_notes_beside(trace: Trace, path: Path) -> Trace:
     except (TraceError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             return trace  # No such file can be there.
-        why = error.message if isinstance(error, TraceError) else described(error)
+        known = error.message if isinstance(error, TraceError) else described(error) if isinstance(error, OSError) else None
+        why = known or "the file is damaged, or not ours: move it away"
         return _said(trace, f"without your notes in {printable(beside.name)}: {why}")
     return _said(found, f"left out: {counted(left_out, 'note')} of yours on lanes that are not in this trace") if left_out else found
 

@@ -169,7 +169,9 @@ def _told_by(trace: Trace, found: Format, notes: list[str]) -> Trace:
 def _check_is_no_folder(path: Path) -> None:
     """List the readable traces of a folder: TensorBoard's, for one, holds those of PyTorch's and JAX's profilers."""
     if (path / "comparison.json").is_file():
-        raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
+        inside = next(iter(sorted(path.glob("*.parquet"))), None)
+        hint = "ss.load_comparison reads it" + (f"; {str(inside)!r} is the trace of one engine" if inside else "")
+        raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint=hint)
     if path.is_dir():
         deeper = sorted(path.glob("plugins/profile/*/*"), reverse=True)  # TensorBoard's folders, the newest first.
         inside = next(filter(is_trace, [*sorted(path.iterdir()), *deeper][:_MOST_LOOKED_AT]), None)

@@ -119,8 +119,10 @@ class Operation:
         if file not in names:
             return self
         where = f"{names[file]}:{line}"
-        moved = [replace(work, where=labelled(where, self.label)) for work in self.works]
-        return replace(self, where=where, work=moved[0] if isinstance(self.work, HostCall) else tuple(moved))
+        there = labelled(where, self.label)
+        if isinstance(self.work, HostCall):
+            return replace(self, where=where, work=replace(self.work, where=there))
+        return replace(self, where=where, work=tuple(replace(launch, where=there) for launch in self.work))
 
     @property
     def touched(self) -> frozenset[int]:
