@@ -60,6 +60,13 @@ def test_arguments_say_kind_size_group_and_number(tmp_path):
     assert of(one, "kind", "sequence", "instance") == [("all_reduce", 7, -1), ("all_gather", 8, -1)]
 
 
+def test_the_other_end_of_a_message_is_read_and_written(tmp_path):
+    sent, received = told("send") | {"Dst Rank": 3}, told("recv") | {"Src Rank": "1"}
+    trace = read(tmp_path, nccl("ncclDevKernel_SendRecv", 0, 5, 1, 0, **sent), nccl("ncclDevKernel_SendRecv", 9, 15, 2, 0, **received))
+    assert of(trace, "kind", "peer") == [("send", 3), ("recv", 1)]
+    assert of(ss.read(trace.to_kineto(tmp_path / "again.json")), "kind", "peer") == [("send", 3), ("recv", 1)]
+
+
 @pytest.mark.parametrize(
     ("second", "instances"),
     [

@@ -28,6 +28,14 @@ def test_bounds_hold_the_planted_offset_and_the_estimate_lies_near(count, seed, 
     assert (np.abs(clocks.offset_ns - true_ns) <= np.minimum(clocks.error_ns + 2, 2_000)).all()
 
 
+@pytest.mark.parametrize("often", [2, 3])
+def test_the_last_one_to_begin_ends_later_and_that_moves_no_clock(often):
+    """Rank 1 is late in half of the operations, or in a third: their ends alone would put its clock 10 µs off."""
+    job = planted(2, 30, seed=3, buffered_us=11, kernels_us=(300,), slow=lambda step, at: (int(step % often == 0), 60))
+    clocks = Job.of(job.ranks).clocks
+    assert abs(clocks.offset_ns[1] - job.off_by_ns(clocks.middle_ns)[1]) < 1_500
+
+
 def brute_force(ranks, clocks):
     """Return the bounds by one linear program over all pairs of parts, in ns around the estimate and in its units."""
     count = len(ranks)

@@ -122,3 +122,24 @@ def test_ranks_without_any_collective_are_a_job():
     found = Job.of([plain_rank(0), plain_rank(1)])
     assert found.to_dict()["collectives"] == {"matched": 0, "unmatched": 0, "by": {}}
     assert "No collective is in the traces of several ranks" in found.verdict
+
+
+def test_messages_between_neighbours_of_one_process_group_are_matched_by_their_ends():
+    """Each rank sends to the next one and gets from the one before; the group's numbers count on each rank alone."""
+    ranks = []
+    for at in range(3):
+        kinds = [("recv", at - 1)] * (at > 0) + [("send", at + 1)] * (at < 2)
+        spans = SpanTable.of(*(("kernel", "ncclDevKernel_SendRecv", "main", 10_000 * n, 10_000 * n + 9_000) for n in range(4 * len(kinds))))
+        found = Collectives.from_columns(
+            range(4 * len(kinds)), [kind for kind, _ in kinds] * 4, peer=[peer for _, peer in kinds] * 4,
+            nbytes=64, ranks=3, communicator="0 [0, 1, 2]", sequence=range(4 * len(kinds)),
+        )  # fmt: skip
+        info = TraceInfo("kineto", "r", DeviceInfo("cuda", "NVIDIA H100"), "kineto", rank=at, world_size=3, zero_ns=0)
+        ranks.append(Rank(at, f"{at}.json", Trace(spans, info, collectives=found)))
+    found = matched(ranks, 0)
+    assert found.by == ("order",) * 8
+    assert found.whole.all()
+    assert {text for text in found.parts.texts if "from" in text} == {"0 [0, 1, 2], from 0 to 1", "0 [0, 1, 2], from 1 to 2"}
+    of_middle = found.operation[found.parts.rank == 1]
+    assert found.operation[found.parts.rank == 0].tolist() == of_middle[::2].tolist()
+    assert found.operation[found.parts.rank == 2].tolist() == of_middle[1::2].tolist()

@@ -31,6 +31,12 @@ _ROUNDS = 60
 _TOLERANCE_NS = 0.5
 _SURE = 4.0
 """A drift is believed that is so many times its error."""
+_NEAREST = 0.1
+"""Of differences that are all off to one side, this quantile is taken."""
+_LEAST_SIDE = 3
+"""A side has so many differences at least."""
+_TURNS = 8
+"""Who began an operation last depends on the offset, which is estimated so many times at most."""
 
 
 @dataclass(frozen=True)
@@ -186,42 +192,104 @@ def _estimated(count: int, matched: Matched, group: IntArray, root: IntArray) ->
     reached = dict.fromkeys(np.unique(root).tolist())
     for rank in reached:
         found.noise_ns[rank] = 0.0
+    receiver = np.full(len(matched), -1)
+    receives = rows[parts.is_kind(frozenset({"recv"}))[rows]]
+    receiver[matched.operation[receives]] = parts.rank[receives]
     for chosen in (rows[symmetric], rows):
-        end_ns = np.full((count, len(matched)), np.nan)
-        end_ns[parts.rank[chosen], matched.operation[chosen]] = parts.end_ns[chosen]
-        _reach(found, end_ns, reached)
+        begin_ns, end_ns = np.full((2, count, len(matched)), np.nan)
+        at = parts.rank[chosen], matched.operation[chosen]
+        begin_ns[at], end_ns[at] = parts.start_ns[chosen], parts.end_ns[chosen]
+        _reach(found, begin_ns, end_ns, receiver, reached)
     return replace(found, reach_ns=reach_ns)
 
 
-def _reach(found: Clocks, end_ns: FloatArray, reached: dict[int, None]) -> None:
+def _reach(found: Clocks, begin_ns: FloatArray, end_ns: FloatArray, receiver: IntArray, reached: dict[int, None]) -> None:
     """Estimate the clocks of all ranks that have met one of those reached, then of those that have met them, and so on."""
     waiting = [rank for rank in range(len(end_ns)) if rank not in reached]
     line = list(reached)
     for reference in line:  # It grows meanwhile.
-        known_ns = found.job_ns(reference, end_ns[reference])
+        known_begin_ns, known_ns = (found.job_ns(reference, times_ns[reference]) for times_ns in (begin_ns, end_ns))
         for rank in [each for each in waiting if found.group[each] == found.group[reference]]:
             apart_ns = known_ns - end_ns[rank]
             met = ~np.isnan(apart_ns)
             if not met.any():
                 continue
             found.middle_ns[rank] -= np.median(apart_ns[met])  # The job's middle, on its own clock.
-            found.offset_ns[rank], found.drift[rank], found.noise_ns[rank] = _line(end_ns[rank][met] - found.middle_ns[rank], apart_ns[met])
+            length_ns = np.fmin(end_ns[reference] - begin_ns[reference], end_ns[rank] - begin_ns[rank])
+            meetings = _Meetings(
+                end_ns[rank][met] - found.middle_ns[rank], apart_ns[met], begin_ns[rank][met] - known_begin_ns[met],
+                length_ns[met], np.where(receiver[met] < 0, 0, np.where(receiver[met] == rank, 1, -1)),
+            )  # fmt: skip
+            found.offset_ns[rank], found.drift[rank], found.noise_ns[rank] = meetings.line()
             reached[rank] = None
             line.append(rank)
             waiting.remove(rank)
 
 
-def _line(times_ns: FloatArray, apart_ns: FloatArray) -> tuple[float, float, float]:
-    """Return offset at time 0, slope and scatter of differences over time; no slope, where it is not clearly one."""
-    order = np.argsort(times_ns)
-    times_ns, apart_ns = times_ns[order], apart_ns[order]
-    slope = slope_of(times_ns, apart_ns)
-    rest_ns = apart_ns - slope * times_ns
-    scatter_ns = 1.4826 * float(np.median(np.abs(rest_ns - np.median(rest_ns))))
-    spread_ns = float(times_ns.std()) * np.sqrt(len(times_ns))
-    if abs(slope) * spread_ns < _SURE * 1.25 * max(scatter_ns, 1.0):
-        slope, rest_ns = 0.0, apart_ns
-    return float(np.median(rest_ns)), slope, 1.4826 * float(np.median(np.abs(rest_ns - np.median(rest_ns))))
+@dataclass(frozen=True)
+class _Meetings:
+    """Operations of a rank with another one whose clock is known: equally long columns.
+
+    Attributes
+    ----------
+    end_ns : float array
+        On the rank's own clock.
+    apart_ns : float array
+        End on the other rank, less that.
+    behind_ns : float array
+        How much later the rank began, by its own clock.
+    length_ns : float array
+        Of the shorter of the two parts: how long the transfer took.
+    receives : int64 array
+        1 where the rank receives a message, -1 where it sends one, else 0.
+    """
+
+    end_ns: FloatArray
+    apart_ns: FloatArray
+    behind_ns: FloatArray
+    length_ns: FloatArray
+    receives: IntArray
+
+    def line(self) -> tuple[float, float, float]:
+        """Return offset at time 0, slope and scatter of the differences of ends over time; no slope, where it is not clearly one."""
+        order = np.argsort(self.end_ns)
+        slope = slope_of(self.end_ns[order], self.apart_ns[order])
+        rest_ns = self.apart_ns - slope * self.end_ns
+        offset_ns = float(np.median(rest_ns))
+        spread_ns = float(self.end_ns.std()) * np.sqrt(len(self.end_ns))
+        if abs(slope) * spread_ns < _SURE * 1.25 * max(_scatter_ns(rest_ns, offset_ns), 1.0):
+            slope, rest_ns = 0.0, self.apart_ns
+        for _ in range(_TURNS):
+            before_ns, offset_ns = offset_ns, self._between(rest_ns, self.behind_ns + slope * self.end_ns + offset_ns)
+            if abs(before_ns - offset_ns) < _TOLERANCE_NS:
+                break
+        return offset_ns, slope, _scatter_ns(rest_ns, offset_ns)
+
+    def _between(self, apart_ns: FloatArray, behind_ns: FloatArray) -> float:
+        """Return the offset between differences of ends where the rank was the last of two, and those where the other one was.
+
+        The last one to begin ends later: what the other has sent already lies in buffers. The receiver of a message ends later, too, by
+        little where it waited for the message. So both sides are off by as much, in opposite directions, and by less where the transfer was
+        short. Where nearly all are on one side, the least differences are nearest to the truth.
+        """
+        waited = behind_ns * self.receives <= 0
+        later = np.where(self.receives == 0, behind_ns, self.receives) > 0
+        last, first = (apart_ns[side][self._shortest(side)] for side in (np.flatnonzero(waited & later), np.flatnonzero(waited & ~later)))
+        if min(len(last), len(first)) >= _LEAST_SIDE:
+            return float(np.median(last) + np.median(first)) / 2
+        if max(len(last), len(first)) < _LEAST_SIDE:
+            return float(np.median(apart_ns))
+        return float(np.quantile(last, 1 - _NEAREST) if len(last) > len(first) else np.quantile(first, _NEAREST))
+
+    def _shortest(self, rows: IntArray) -> BoolArray:
+        """Tell which of some operations are in the half with the shortest transfers."""
+        length_ns = self.length_ns[rows]
+        found: BoolArray = length_ns <= np.median(length_ns) if len(rows) else np.zeros(0, bool)
+        return found
+
+
+def _scatter_ns(values_ns: FloatArray, around_ns: float) -> float:
+    return 1.4826 * float(np.median(np.abs(values_ns - around_ns)))
 
 
 class _Limits:

@@ -127,13 +127,15 @@ def parts_of(ranks: Sequence[Rank], base_ns: int) -> Parts:
         shift_ns = rank.zero_ns - base_ns
         # Traces of one recording, or of one program of ours, number operations alike.
         sequence = np.where((found.sequence < 0) & numbered, found.instance, found.sequence)
+        # A process group counts messages on each rank alone: of more than two ranks, both ends have different numbers.
+        sequence = np.where((found.peer >= 0) & (found.ranks > 2), -1, sequence)
         own: dict[str, Array] = {
             "rank": np.full(len(rows), at),
             "span": rows.astype(np.int64),
             "start_ns": spans.start_ns[rows] + shift_ns,
             "end_ns": spans.end_ns[rows] + shift_ns,
             "kind": np.array([codes.setdefault(text, len(codes)) for text in found.words("kind")], np.int64),
-            "communicator": np.array([codes.setdefault(text, len(codes)) for text in found.words("communicator")], np.int64),
+            "communicator": np.array([codes.setdefault(text, len(codes)) for text in _channels(rank)], np.int64),
             "sequence": sequence.astype(np.int64),
             "nbytes": found.nbytes,
             "size": found.ranks.astype(np.int64),
@@ -142,6 +144,17 @@ def parts_of(ranks: Sequence[Rank], base_ns: int) -> Parts:
         columns.append(own)
     whole = {name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
     return Parts(**whole, texts=tuple(codes))
+
+
+def _channels(rank: Rank) -> list[str]:
+    """Return the communicator of each collective; of a message whose ends are known, also these: in one direction, order is kept."""
+    found = rank.trace.collectives
+    names = found.words("communicator")
+    for at in np.flatnonzero(found.peer >= 0).tolist():
+        ends = (rank.number, int(found.peer[at]))
+        source, target = ends if found.texts[found.kind[at]] == "send" else ends[::-1]
+        names[at] = f"{names[at]}, from {source} to {target}".removeprefix(", ")
+    return names
 
 
 def matched(ranks: Sequence[Rank], base_ns: int) -> Matched:

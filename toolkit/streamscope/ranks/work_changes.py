@@ -34,7 +34,7 @@ def in_place_of(late: RankWork, other: RankWork, numbers: tuple[int, int]) -> Ra
     ours, theirs = np.array(sorted(pairs, key=lambda pair: pair[1]), np.int64).reshape(-1, 2).T
     facts = late.trace.collectives
     at = np.searchsorted(facts.span, ours)
-    columns = {name: getattr(facts, name)[at] for name in ("instance", "kind", "op", "nbytes", "ranks", "communicator", "sequence")}
+    columns = {name: getattr(facts, name)[at] for name in ("instance", "kind", "op", "nbytes", "ranks", "communicator", "sequence", "peer")}
     return replace(
         other,
         trace=replace(other.trace, collectives=replace(facts, span=theirs, **columns)),

@@ -61,6 +61,8 @@ class Collectives(SpanColumns):
         Index into ``texts`` of the communicator's name, such as the process group's; -1 where unknown.
     sequence : int64 array
         Place of the operation among those of its communicator, as the library counts them; -1 where unknown.
+    peer : int32 array
+        Of a send or a receive, the rank at the other end; -1 where unknown.
     texts : tuple of str
         Texts that ``kind``, ``op`` and ``communicator`` index.
 
@@ -78,6 +80,7 @@ class Collectives(SpanColumns):
     ranks: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
     communicator: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
     sequence: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64, -1))
+    peer: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
     texts: tuple[str, ...] = ()
 
     NOUN: ClassVar = "collectives"
@@ -109,6 +112,7 @@ class Collectives(SpanColumns):
         ranks: npt.ArrayLike = 0,
         communicator: str | Sequence[str] = "",
         sequence: npt.ArrayLike = -1,
+        peer: npt.ArrayLike = -1,
     ) -> Self:
         """Make it of texts and numbers, each one for all rows, or one a row. Rows may come in any order.
 
@@ -131,7 +135,7 @@ class Collectives(SpanColumns):
         for name, texts in (("kind", kind), ("op", op), ("communicator", communicator)):
             each = [texts] if isinstance(texts, str) else list(texts)
             columns[name] = np.array([codes.setdefault(text, len(codes)) if text else -1 for text in each], np.int64)
-        columns |= {"instance": instance, "nbytes": nbytes, "ranks": ranks, "sequence": sequence}
+        columns |= {"instance": instance, "nbytes": nbytes, "ranks": ranks, "sequence": sequence, "peer": peer}
         for name, values in columns.items():
             column = np.atleast_1d(np.asarray(values))
             if column.shape not in ((1,), rows.shape):
@@ -158,7 +162,8 @@ class Collectives(SpanColumns):
 
     @classmethod
     def _stored(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
-        return super()._stored(stored) | {"texts": listed_texts(stored["texts"])}
+        peers = {"peer": [-1] * len(stored["span"])}  # Of files from before there were any.
+        return super()._stored(peers | dict(stored)) | {"texts": listed_texts(stored["texts"])}
 
 
 _CODED = ("kind", "op", "communicator")

@@ -33,6 +33,7 @@ class CollectiveFacts(NamedTuple):
     communicator: str = ""
     sequence: int = -1
     instance: int = -1
+    peer: int = -1
 
 
 class PeerFacts(NamedTuple):

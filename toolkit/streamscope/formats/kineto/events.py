@@ -71,6 +71,8 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     group: Any = msgspec.field(default=None, name="Process Group Name")
     group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     sequence: Any = msgspec.field(default=None, name="Seq")
+    sender: Any = msgspec.field(default=None, name="Src Rank")
+    receiver: Any = msgspec.field(default=None, name="Dst Rank")
     reduction: Any = None
     instance: Any = None
     lane: Any = None

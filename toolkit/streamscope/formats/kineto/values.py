@@ -95,6 +95,7 @@ def fact_of(given: Arguments) -> CollectiveFacts | PeerFacts:
         communicator=_communicator(given),
         sequence=_whole(given.sequence, -1),
         instance=_whole(given.instance, -1, most=2**31 - 1),
+        peer=_whole({"send": given.receiver, "recv": given.sender}.get(kind), -1, most=2**31 - 1),
     )
 
 

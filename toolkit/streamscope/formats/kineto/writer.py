@@ -287,15 +287,14 @@ def _together(trace: Trace) -> dict[int, str]:
     """Return, for the row of each collective and of each copy between GPUs, Kineto's arguments that say what it is."""
     found, arguments = trace.collectives, dict[int, dict[str, Any]]()
     texts = {name: found.words(name) for name in ("kind", "op", "communicator")}
-    numbers = zip(
-        found.span.tolist(), found.instance.tolist(), found.nbytes.tolist(), found.ranks.tolist(), found.sequence.tolist(), strict=True
-    )
-    for at, (row, instance, nbytes, ranks, sequence) in enumerate(numbers):
+    numbers = zip(*(getattr(found, name).tolist() for name in ("span", "instance", "nbytes", "ranks", "sequence", "peer")), strict=True)
+    for at, (row, instance, nbytes, ranks, sequence, peer) in enumerate(numbers):
         said = {"Collective name": texts["kind"][at]}
         said |= {"In msg nelems": nbytes, "Out msg nelems": nbytes, "dtype": "Byte"} if nbytes else {}
         said |= {"Group size": ranks} if ranks else {}
         said |= {"Process Group Name": texts["communicator"][at]} if texts["communicator"][at] else {}
         said |= {"Seq": sequence} if sequence >= 0 else {}
+        said |= {"Src Rank" if texts["kind"][at] == "recv" else "Dst Rank": peer} if peer >= 0 else {}
         said |= {"reduction": texts["op"][at]} if texts["op"][at] else {}
         arguments[row] = said | ({"instance": instance} if instance >= 0 else {})
     peers = trace.peers
