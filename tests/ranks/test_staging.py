@@ -13,6 +13,7 @@ import streamscope as ss
 from streamscope import workers
 from streamscope.errors import OutputError, TraceError
 from streamscope.ranks import staging
+from streamscope.ranks.rank import needed
 
 
 class Gone(Executor):
@@ -154,3 +155,13 @@ def test_processes_come_unasked_only_for_large_jobs_and_where_no_script_runs_aga
         monkeypatch.setitem(staging.sys.modules, "__main__", main)
         assert staging._worth_processes(files) is wanted
         assert not staging._worth_processes(files[:1])
+
+
+def test_short_ranges_are_left_out_as_the_file_is_read(repository):
+    """The reader leaves them out, to be quicker; what an analysis of ranks keeps is the same."""
+    path = repository / "tests" / "data" / "kineto" / "transformer_train.json.gz"
+    (quick,), whole = staging.read_file(path, None, "refuse"), needed(ss.read(path))
+    assert len(quick.trace.spans) == len(whole.spans)
+    for column in ("kind", "start_ns", "end_ns", "correlation"):
+        assert (getattr(quick.trace.spans, column) == getattr(whole.spans, column)).all()
+    assert [quick.trace.spans.names[name] for name in quick.trace.spans.name] == [whole.spans.names[name] for name in whole.spans.name]

@@ -75,6 +75,13 @@ def read(
     >>> trace.info.engine, len(trace.spans) == len(runs["async"].trace.spans)
     ('async', True)
     """
+    return read_long(path, gpu, damaged=damaged, progress=progress, least_range_ns=0)
+
+
+def read_long(
+    path: str | Path, gpu: int | None = None, *, damaged: Literal["refuse", "skip"], progress: bool | Progress, least_range_ns: int
+) -> Trace:
+    """Read a trace as `read` does, perhaps without shorter ranges of the host: of operators, a file may have more than of all else."""
     path = given_path(path, error=TraceError)
     if gpu is not None:
         gpu = whole_number("gpu", gpu, error=TraceError)
@@ -85,7 +92,7 @@ def read(
         with file_errors(path, hint=hint):
             _check_is_no_folder(path)
             check_ordinary(path, MOST_FILE_BYTES)
-        return _read(path, gpu, shown_progress, hint, skip=damaged == "skip")
+        return _read(path, gpu, shown_progress, hint, skip=damaged == "skip", least_range_ns=least_range_ns)
 
 
 def _is_large(path: Path) -> bool:
@@ -95,7 +102,7 @@ def _is_large(path: Path) -> bool:
         return False  # What is wrong is told where it is opened.
 
 
-def _read(path: Path, gpu: int | None, progress: Progress, hint: Callable[[], str], *, skip: bool) -> Trace:
+def _read(path: Path, gpu: int | None, progress: Progress, hint: Callable[[], str], *, skip: bool, least_range_ns: int) -> Trace:
     """Find the format of an ordinary file, and read it."""
     with file_errors(path, hint=hint):
         opened_file = io.FileIO(path)
@@ -107,7 +114,7 @@ def _read(path: Path, gpu: int | None, progress: Progress, hint: Callable[[], st
             found = _format_of(start, None if is_compressed else path) or _json_format(path, start)
             check_ordinary(path, found.most_bytes)
         inner = Decompressed(file, skip=skip) if is_compressed else None
-        options = ReadOptions(path, _program_of(path, found.suffixes), gpu, skip_damaged=skip)
+        options = ReadOptions(path, _program_of(path, found.suffixes), gpu, skip_damaged=skip, least_range_ns=least_range_ns)
         assert found.read is not None
         with file_errors(path, hint=hint, what=found.label, passing=raw.stopped):
             whole: io.BufferedReader[Any] = io.BufferedReader(inner, _BUFFER_BYTES) if inner else file

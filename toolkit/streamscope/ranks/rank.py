@@ -13,7 +13,7 @@ from streamscope.trace.memory import Allocations
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
-_SHORT_RANGE_NS = 20_000
+SHORT_RANGE_NS = 20_000
 """Shorter ranges are left out: operators of a framework, of which a step has thousands."""
 
 
@@ -67,7 +67,7 @@ class Rank:
 def needed(trace: Trace) -> Trace:
     """Return a trace without short ranges and without what no analysis of many ranks asks for."""
     spans = trace.spans
-    rows = np.flatnonzero((spans.kind != SpanKind.RANGE) | (spans.duration_ns >= _SHORT_RANGE_NS))
+    rows = np.flatnonzero((spans.kind != SpanKind.RANGE) | (spans.duration_ns >= SHORT_RANGE_NS))
     new_row = np.full(len(spans), -1, np.int64)
     new_row[rows] = np.arange(len(rows))
     waits = trace.origins.row_waits

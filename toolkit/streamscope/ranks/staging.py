@@ -15,9 +15,9 @@ from streamscope.analysis.gpus import busiest_gpu
 from streamscope.arguments import given_path, shown
 from streamscope.errors import OutputError, StreamscopeError, TraceError, described
 from streamscope.files import writable_folder
-from streamscope.formats.read import read
+from streamscope.formats.read import read_long
 from streamscope.progress import Progress, silent
-from streamscope.ranks.rank import needed, without_work
+from streamscope.ranks.rank import SHORT_RANGE_NS, needed, without_work
 from streamscope.trace.activities import NoWorkError
 from streamscope.trace.foreign import MIXED
 from streamscope.trace.format import read_as
@@ -108,7 +108,7 @@ def read_files(
 def read_file(path: Path, rank: int | None, damaged: Literal["refuse", "skip"]) -> list[RankFile]:
     """Read the rank of a file, or its ranks: one for each GPU."""
     try:
-        trace = read(path, damaged=damaged, progress=silent)
+        trace = read_long(path, damaged=damaged, progress=silent, least_range_ns=SHORT_RANGE_NS)
     except TraceError as error:
         cause = error.__cause__
         if not isinstance(cause, NoWorkError):

@@ -41,12 +41,15 @@ class ReadOptions:
         Which GPU of a file with several; None for the one with the most work.
     skip_damaged : bool
         Read the whole parts of a damaged file, and count the rest in a note. A reader that cannot do so ignores it.
+    least_range_ns : int
+        Shorter ranges of the host are not asked for. A reader may leave them out, to be quicker.
     """
 
     path: Path
     program: str
     gpu: int | None = None
     skip_damaged: bool = False
+    least_range_ns: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ def read_kineto(file: io.BufferedReader[Any], options: ReadOptions) -> Trace:
     """Read a file that is open at its start."""
     from streamscope.formats.kineto.reader import read_events
 
-    return read_events(file, options.program, options.gpu, skip=options.skip_damaged)
+    return read_events(file, options.program, options.gpu, skip=options.skip_damaged, least_range_ns=options.least_range_ns)
 
 
 def write_kineto(trace: Trace, path: Path) -> Path:

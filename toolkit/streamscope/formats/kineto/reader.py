@@ -85,18 +85,21 @@ _OF_THE_HOST = _QUIET | {
 """Categories that say nothing of another accelerator."""
 
 
-def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | None = None, *, skip: bool = False) -> Trace:
+def read_events(
+    file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | None = None, *, skip: bool = False, least_range_ns: int = 0
+) -> Trace:
     """Read a Kineto file, open at its start and not compressed.
 
     ``program``: name of the trace.
     ``skip``: leave out events that are damaged, and count them; else they are an error.
+    ``least_range_ns``: leave out shorter ranges.
     """
     reader = EventsReader(file, skip=skip)
     found: _Collected | None = None
     own, wrong = None, 0
     for events in reader.pieces():
         if found is None:
-            found = _Collected(_own_sites(reader.beside.streamscope))
+            found = _Collected(_own_sites(reader.beside.streamscope), least_range_ns)
             own = None if reader.beside.streamscope is None else _own_info(reader.beside.streamscope)
         wrong += _add(found, events, skip=skip)
         del events  # Before the next ones are made.
@@ -160,7 +163,8 @@ def _fits(event: AnyEvent) -> bool:
 class _Collected:
     """Collects the activities of a file, piece by piece."""
 
-    def __init__(self, sites: Sequence[Site] = ()) -> None:
+    def __init__(self, sites: Sequence[Site] = (), least_range_ns: int = 0) -> None:
+        self._least_range_ns = least_range_ns
         self._names: dict[str, int] = {}
         self._places: dict[int, str] = {}
         self._pids: dict[str, int] = {}
@@ -283,11 +287,13 @@ class _Collected:
             self._categories[category] += len(events)
             return
         timed = [event for event in events if event.ts is not None and event.dur is not None]
-        self._count(len(timed), on_device=device is not None)
         if len(timed) < len(events):
             self._lost[f"{_of_category(category)} without a time"] += len(events) - len(timed)
             self._timeless += len(events) - len(timed) if device is not None else 0
         self._categories[category] += len(events)
+        if self._least_range_ns and device is None and not is_call:
+            timed = self._long(timed)
+        self._count(len(timed), on_device=device is not None)
         start_ns = times_ns([event.ts for event in timed])
         columns: dict[str, Any] = {"start_ns": start_ns, "end_ns": start_ns + times_ns([event.dur for event in timed])}
         columns["name"] = np.array([self._names.setdefault(event.name, len(self._names)) for event in timed], np.int64)
@@ -314,6 +320,12 @@ class _Collected:
             # Streams of two contexts may have one number.
             columns["place"] = self._streams.places(columns["place"], _contexts([event.args for event in timed]))
         self._parts.append(Activities(**columns))
+
+    def _long(self, events: list[Any]) -> list[Any]:
+        """Return ranges that are not short, and operators whose number joins the backward pass with the forward one."""
+        is_long = (times_ns([event.dur for event in events]) >= self._least_range_ns).tolist()
+        joins = (event.args is not None and event.args.sequence_number is not None for event in events)
+        return [event for event, *wanted in zip(events, is_long, joins, strict=True) if any(wanted)]
 
     def _add_memory(self, events: Sequence[Any]) -> Sequence[Any]:
         """Keep the marks of memory among some events, and return the others."""
