@@ -129,6 +129,18 @@ def test_a_report_shows_where_time_goes(trace, tmp_path, browser, violations, bu
     assert violations(page, ".ss-timeline") == []
     page.keyboard.press("Escape")
     assert page.locator(".ss-count").inner_text() == ""
+    # A frame's spans are shown as long as its chart is: neither another direction nor closing it leaves them alone in the timeline.
+    page.keyboard.press("ArrowDown")
+    for leave in (lambda: page.get_by_label("Direction").select_option("up"), lambda: page.locator(".ss-overlay").press("b")):
+        page.locator(".ss-frame").nth(1).click()
+        assert page.locator(".ss-count").inner_text() != ""
+        leave()
+        page.locator(".ss-count:empty").wait_for(state="attached")
+    page.locator(".ss-overlay").press("b")
+    page.get_by_label("Direction").select_option("down")
+    page.get_by_label("What is added up").select_option("exposed")
+    assert "No communication here" in page.locator(".ss-flame-told").inner_text()
+    page.get_by_label("What is added up").select_option("gpu")
     page.locator(".ss-filter").fill("forw")
     page.wait_for_function("document.querySelector('.ss-hit')?.textContent === '<b>forward'")
     page.locator(".ss-overlay").focus()

@@ -70,10 +70,12 @@ export class DetailsView {
     if (!flame || !lanes) return;
     const { shows } = scene.switches;
     const { details } = scene.model;
-    const opens = flame.box.hidden;
+    const was = flame.box.hidden;
     flame.box.hidden = !(shows.code && details.includes("code"));
+    const opens = was && !flame.box.hidden;
+    if (!was && flame.box.hidden) flame.change(() => {}); // Nothing would tell any more why some spans are not shown.
     lanes.draw(scene, shows.counters && details.includes("counters"));
-    if (!flame.box.hidden && opens && !flame.tree) flame.open(timeline.selected?.group ?? 0);
+    if (opens && !flame.tree) flame.open(timeline.selected?.group ?? 0);
     if (opens || scene.theme !== this.theme || scene.layout.width !== this.width) flame.draw();
     [this.theme, this.width] = [scene.theme, scene.layout.width];
     if (timeline.finding.filter !== this.filter) {

@@ -1,14 +1,15 @@
 // The flame chart: where a GPU's time goes by code, in frames that lie in each other. Frames are buttons, so keys and screen readers reach them.
 
 import { aria, make, makeButton, makeChoice } from "./dom.js";
-import { boxesOf, bottomUp, decodeTree, foundIn, spansIn } from "./flame_tree.js";
+import { around, boxesOf, bottomUp, decodeTree, drawnIn, foundIn, spansIn, wraps } from "./flame_tree.js";
 import { exactTime, grouped, percent } from "./format.js";
 import { placeOf } from "./places.js";
+import { shortened } from "./text.js";
 
 /**
  * @import { Cost, Frame, Tree } from "./flame_tree.js"
  * @import { Finding } from "./finding.js"
- * @import { Ask } from "./messages.js"
+ * @import { Ask, Filter } from "./messages.js"
  * @import { Model } from "./model.js"
  * @import { Stage } from "./stage.js"
  * @import { Theme } from "./theme.js"
@@ -42,6 +43,12 @@ const BYS = { code: "modules and lines", range: "ranges" };
 const ROW = 21;
 const LEAST_PIXELS = 1.5;
 const MOST_FRAMES = 1500;
+/** Width of a letter and of a frame's padding in pixels, and the shortest label that still tells frames apart: numbers of modules are at the end. */
+const LETTER = 6.6;
+const PADDING = 9;
+const MOST_CUT = 5;
+/** @type {Record<Cost, string>} */
+const NOTHING = { gpu: "No work here.", exposed: "No communication here, or kernels compute during all of it.", idle: "No gap ends with work of this code." };
 
 export class FlameChart {
   /**
@@ -128,12 +135,14 @@ export class FlameChart {
   }
 
   /**
-   * Change what is drawn, and begin with the whole.
+   * Change what is drawn, and begin with the whole: the timeline shows all spans again, too.
    *
    * @param {() => void} change
    */
   change(change) {
     change();
+    const { finding, toolbar } = this.timeline;
+    if (finding.filter.frame) toolbar.find(null, "");
     if (!this.tree) return;
     this.top = this.up ? bottomUp(this.tree) : this.tree.frames[0];
     this.before = [];
@@ -152,7 +161,7 @@ export class FlameChart {
     this.frames.clear();
     const codes = new Map(model.names.map((name, code) => [name, code]));
     const buttons = boxes.map(({ frame, depth: row, left, width: share }) => {
-      const button = make("button", `ss-frame ss-of-${frame.kind}`, labelOf(frame));
+      const button = make("button", `ss-frame ss-of-${frame.kind}`, shortened(labelOf(frame), Math.max(MOST_CUT, Math.floor((share * width - PADDING) / LETTER))));
       button.type = "button";
       button.tabIndex = -1;
       Object.assign(button.style, { left: `${left * 100}%`, width: `calc(${share * 100}% - 1px)`, top: `${row * ROW}px` });
@@ -198,12 +207,15 @@ export class FlameChart {
     const total = whole(frame).cost;
     /** @param {Cost} each */
     const words = (each) => `${COSTS[each]} ${exactTime(frame.cost[each])}${total[each] ? ` (${percent(frame.cost[each] / total[each])})` : ""}`;
+    const wrappers = around(frame).slice(1);
+    const callers = wrappers[0] && wraps(wrappers[0]) ? [make("div", "ss-soft", `called through ${wrappers.map(({ name }) => name).join(" ← ")}`)] : [];
     const place = frame.file ? [frame.kind === "function" ? " defined at " : " at ", placeOf(frame, this.timeline.stage)] : [];
     const shown = [cost, .../** @type {Cost[]} */ (Object.keys(COSTS)).filter((each) => each !== cost && total[each])];
     const gpu = tree?.header.gpu ?? null;
     this.told.replaceChildren(
       make("div", "", make("strong", "", frame.parent || gpu === null ? frame.name : `GPU ${gpu}`), ...place),
       make("div", "ss-soft", [...shown.map(words), `${grouped(frame.kernels)} kernel${frame.kernels === 1 ? "" : "s"}`].join(" · ")),
+      ...callers, total[cost] ? "" : make("div", "", NOTHING[cost]),
     );
     this.told.title = MEANINGS[cost];
   }
@@ -232,10 +244,13 @@ export class FlameChart {
     toolbar.find(null, "");
     if (!frame.parent || !tree) return;
     const { numbers } = frame;
+    /** @type {Filter} */
+    const filter = { code: null, text: "", frame: { group, by, numbers } };
     if (tiles) {
-      finding.find({ code: null, text: "", frame: { group, by, numbers } });
+      finding.find(filter);
       return;
     }
+    finding.filter = filter;
     finding.show(foundIn(model, group, spansIn(tree, numbers)));
   }
 
@@ -308,8 +323,8 @@ function beside({ frames }, button, step) {
 
 /** @type {Record<string, (chart: FlameChart, frame: Frame, button: HTMLButtonElement) => void>} */
 const KEYS = {
-  ArrowDown: (chart, frame) => chart.focus([...frame.children].sort((a, b) => b.cost[chart.cost] - a.cost[chart.cost]).find((child) => chart.buttonOf(child))),
-  ArrowUp: (chart, frame) => chart.focus(frame.parent),
+  ArrowDown: (chart, frame) => chart.focus(drawnIn(frame).sort((a, b) => b.cost[chart.cost] - a.cost[chart.cost]).find((child) => chart.buttonOf(child))),
+  ArrowUp: (chart, frame) => chart.focus([...around(frame).slice(1), whole(frame)].find((each) => chart.buttonOf(each))),
   ArrowLeft: (chart, _, button) => chart.focus(beside(chart, button, -1)),
   ArrowRight: (chart, _, button) => chart.focus(beside(chart, button, 1)),
   Enter: (chart, frame) => chart.enter(frame),

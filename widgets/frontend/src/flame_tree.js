@@ -74,7 +74,8 @@ export function around(frame) {
 const COSTS = ["gpu", "exposed", "idle"];
 
 /**
- * The same time from the other end: each frame with what is in no frame in it, and in it those around it. Returns the whole.
+ * The same time from the other end: each frame with what is in no frame in it, and in it those around it, up to those that only wrap all
+ * others. Returns the whole.
  *
  * @param {Tree} tree
  * @returns {Frame}
@@ -106,6 +107,7 @@ export function bottomUp({ frames: [whole, ...frames] }) {
     if (!kernels && !costs.some(Boolean)) continue;
     let at = root;
     for (const each of around(frame)) {
+      if (wraps(each)) break;
       at = child(at, each);
       COSTS.forEach((cost, place) => (at.cost[cost] += costs[place]));
       at.kernels += kernels;
@@ -114,6 +116,29 @@ export function bottomUp({ frames: [whole, ...frames] }) {
   }
   return root;
 }
+
+/** Share of a frame's costs in one frame in it from which on the outer one only wraps it. */
+const WRAPPED = 0.995;
+
+/**
+ * Whether all time of the GPU passes through a frame that only calls another one, as a script's `main` does. It takes a row and tells nothing.
+ *
+ * @param {Frame} frame
+ * @returns {boolean}
+ */
+export function wraps({ kind, cost, parent, children }) {
+  if ((kind !== "function" && kind !== "line") || !parent || cost.gpu < WRAPPED * parent.cost.gpu) return false;
+  return children.some((child) => child.kind !== "kernel" && COSTS.every((each) => child.cost[each] >= WRAPPED * cost[each]))
+    && (!parent.parent || wraps(parent));
+}
+
+/**
+ * The frames in another one, as they are drawn: in place of one that only wraps others stand those in it.
+ *
+ * @param {Frame} frame
+ * @returns {Frame[]}
+ */
+export const drawnIn = ({ children }) => children.flatMap((child) => (wraps(child) ? drawnIn(child) : child));
 
 /** @typedef {{ frame: Frame, depth: number, left: number, width: number }} Box places are shares of the chart's width */
 
@@ -129,14 +154,14 @@ export function bottomUp({ frames: [whole, ...frames] }) {
 export function boxesOf(top, cost, least, most) {
   /** @type {Frame[]} */
   const outer = [];
-  for (let at = top.parent; at; at = at.parent) outer.unshift(at);
+  for (let at = top.parent; at; at = at.parent) if (!wraps(at)) outer.unshift(at);
   /** @type {Box[]} */
   const boxes = [...outer, top].map((frame, depth) => ({ frame, depth, left: 0, width: 1 }));
   const total = top.cost[cost];
   for (let at = outer.length; total > 0 && at < boxes.length && boxes.length < most; at++) {
     let { left } = boxes[at];
     const { frame, depth } = boxes[at];
-    for (const child of [...frame.children].sort((a, b) => b.cost[cost] - a.cost[cost])) {
+    for (const child of drawnIn(frame).sort((a, b) => b.cost[cost] - a.cost[cost])) {
       const width = child.cost[cost] / total;
       if (width < least) break;
       boxes.push({ frame: child, depth: depth + 1, left, width });

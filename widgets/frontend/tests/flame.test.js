@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { around, bottomUp, boxesOf, decodeTree, FRAME_KINDS, foundIn, spansIn } from "../src/flame_tree.js";
+import { around, bottomUp, boxesOf, decodeTree, FRAME_KINDS, foundIn, spansIn, wraps } from "../src/flame_tree.js";
 import { columnsOf, makeModel } from "./model.js";
 
 const TEXTS = ["", "GPU", "forward", "model.py", "gemm", "relu", "loss"];
@@ -48,6 +48,21 @@ test("boxes: the frames around the top over the whole width, children side by si
   assert.deepEqual(told(boxesOf(frames[4], "gpu", 0.01, 100)), [["GPU", 0, 0, 1], ["loss", 1, 0, 1], ["gemm", 2, 0, 1]]);
   assert.equal(boxesOf(frames[0], "gpu", 0, 3).length, 3);
   assert.deepEqual(told(boxesOf(frames[0], "exposed", 0.01, 100)), [["GPU", 0, 0, 1]]); // there is none
+});
+
+test("frames that only call the next one take no row, and no place in callers; modules, and what calls kernels, stay", () => {
+  const wrapped = treeOf([
+    [-1, 1, 0, 0, "unknown", 4, 100, 0, 90], [0, 6, 3, 1, "function", 4, 100, 0, 15], [1, 5, 3, 2, "function", 4, 100, 0, 15],
+    [2, 2, 3, 3, "module", 4, 100, 0, 15], [3, 6, 3, 4, "function", 4, 100, 0, 15], [4, 4, 0, 0, "kernel", 4, 100, 0, 15],
+  ]);
+  const { frames } = wrapped;
+  assert.deepEqual(frames.map(wraps), [false, true, true, false, false, false]);
+  assert.deepEqual(boxesOf(frames[0], "idle", 0.01, 100).map(({ frame, depth }) => [frame.name, depth]), [["GPU", 0], ["forward", 1], ["loss", 2], ["gemm", 3]]);
+  assert.deepEqual(boxesOf(frames[4], "gpu", 0.01, 100).map(({ frame }) => frame.name), ["GPU", "forward", "loss", "gemm"]);
+  assert.deepEqual(Object.keys(pathsOf(bottomUp(wrapped))), ["", "gemm", "gemm/loss", "gemm/loss/forward"]);
+  frames[5].cost.idle = 0; // Now the functions have idle time of their own, which nothing else would tell.
+  frames[3].cost.idle = 0;
+  assert.ok(!wraps(frames[2]) && wraps(frames[1]));
 });
 
 test("the spans of a frame, their calls, and the same operations under another engine", () => {
