@@ -99,6 +99,19 @@ def test_a_comparison_comes_with_its_verdict(comparison, tmp_path):
     assert block == encode(as_groups(comparison.groups())).block
 
 
+def test_what_costs_most_and_fills_the_memory_comes_with_a_file(comparison, tmp_path, monkeypatch):
+    path = comparison["graph"].trace.to_parquet(tmp_path / "graph.parquet")
+    tables = unpacked(drawn(path, "graph.parquet"))[0]["tables"]
+    assert "Lines that cost most" in tables
+    assert "What held the peak of the memory" in tables
+    content, _ = unpacked(drawn(comparison.save(tmp_path / "runs") / "comparison.json", "comparison.json"))
+    assert [f"{engine}: what costs most" in content["tables"] for engine in comparison] == [True, True]
+    monkeypatch.setattr(tiles, "MOST_WHOLE", 0)
+    (_, first), (_, second) = served(path, "graph.parquet", lines=[{"type": "tables"}])
+    assert unpacked(first)[0]["tables"] is None
+    assert unpacked(second)[0] == {"tables": tables}
+
+
 def test_notes_are_listed_and_drawn(five_engines, comparison, tmp_path):
     trace = five_engines(20)["graph"].with_note("Monday").with_note("<b>late</b>", 1, 2)
     content, _ = unpacked(drawn(trace.to_parquet(tmp_path / "graph.parquet"), "graph.parquet"))

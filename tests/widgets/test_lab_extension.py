@@ -84,6 +84,11 @@ def test_a_double_click_on_a_trace_shows_its_timeline(page):
     assert page.locator(SHOWN).inner_text().startswith(f"{HOSTILE} · graph · simulated NVIDIA H200")
     page.locator(f"{SHOWN} button", has_text="critical path").click()
     page.wait_for_function(f"{TIMELINE}.model.groups[0].path")
+    # Below stand the tables of the report, which headings sort.
+    tables = page.locator(f"{SHOWN} > section")
+    assert tables.locator("h2").all_inner_texts() == ["Lines that cost most", "What held the peak of the memory"]
+    tables.get_by_role("button", name="kernels").click()
+    assert tables.locator("th[aria-sort]").all_inner_texts() == ["kernels"]
     # The file itself does not pass through the browser.
     sizes = [len(response.body()) for response in page.read if "graph.parquet" in response.url]
     assert sizes
@@ -189,6 +194,10 @@ def test_a_long_trace_is_drawn_in_tiles_and_answered_for_by_the_server(page, fol
     box.fill("")
     page.evaluate(f"{TIMELINE}.measureStretch(0, {spans.end_ns.max()})")
     page.wait_for_function(f"document.querySelector('{SHOWN} .ss-panel').innerText.includes('{kernels.sum():,}')", timeout=30_000)
+
+    # What costs most takes a while, so it is asked for.
+    page.locator(f"{SHOWN} summary", has_text="What costs most").click()
+    page.wait_for_function(f"document.querySelector('{SHOWN} > section').innerText.includes('The trace tells neither')")
 
     # A server that does not answer leaves the picture, and is asked again.
     page.route("**/streamscope/timeline*", lambda route: route.abort(), times=1)

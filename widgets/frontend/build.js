@@ -81,4 +81,4 @@ await bundle(
   "export default streamscopeTimeline.widget;\nexport const { open, mount, decode } = streamscopeTimeline;",
 );
 await bundle("./src/report.js", "mountPage", reportOutput, "");
-await bundle("./src/second.js", "Tiles, DetailsView", secondOutput, "export const { Tiles, DetailsView } = streamscopeSecond;", "streamscopeSecond");
+await bundle("./src/second.js", "Tiles, DetailsView, sortTables", secondOutput, "export const { Tiles, DetailsView, sortTables } = streamscopeSecond;", "streamscopeSecond");

@@ -23,6 +23,12 @@
     .ss-file ul { margin: -4px 0 12px; padding: 0; list-style: none; color: var(--jp-ui-font-color1); font-size: 13px; }
     .ss-file ul:empty { display: none; }
     .ss-file li::before { content: "⚠ "; }
+    .ss-file h2 { font-size: 15px; font-weight: 600; margin: 18px 0 6px; }
+    .ss-file summary { cursor: pointer; }
+    .ss-sortable th button { all: unset; cursor: pointer; }
+    .ss-sortable th button:is(:hover, :focus-visible) { text-decoration: underline; }
+    .ss-sortable [aria-sort=descending] button::after { content: " ▾"; }
+    .ss-sortable [aria-sort=ascending] button::after { content: " ▴"; }
     .ss-file p.ss-failed { border-left: 3px solid var(--jp-error-color1); padding-left: 10px; white-space: pre-wrap; }`;
 
   let scope;
@@ -69,6 +75,27 @@
     return label;
   }
 
+  /** Return the tables of what costs most and what fills the memory, which the server made; of a long trace, they are asked for when unfolded. */
+  function tablesOf(tables, ask, load) {
+    const fill = async (box, html) => {
+      box.innerHTML = html; // The server's own, with the file's words escaped.
+      (await load()).sortTables(box);
+    };
+    const section = make("section", "");
+    if (tables !== null) {
+      fill(section, tables);
+      return section;
+    }
+    const [more, box] = [make("details", ""), make("div", "Counting …")];
+    more.append(make("summary", "What costs most, and what fills the memory"), box);
+    more.addEventListener("toggle", () => {
+      if (!more.open) return;
+      ask({ type: "tables" }).then((answer) => fill(box, answer.tables || "The trace tells neither."), (error) => { box.textContent = error.message; });
+    });
+    section.append(more);
+    return section;
+  }
+
   /** Show a file in an element, now and whenever it changes. Returns a function that ends it. */
   function show(node, context, path, modules, settings) {
     let timeline = null;
@@ -91,7 +118,6 @@
         tell(...(remark ? [remark] : []), ...warnings, ...notes);
         const choose = (number) => { gpu = number; draw(); };
         const choice = content.gpus?.length > 1 ? [gpuChoice(content, choose)] : [];
-        node.replaceChildren(make("h1", title), ...choice, ...(finding ? [make("p", finding)] : []), told, stage, make("footer", further));
         const ask = async (question) => {
           const paths = question.type === "paths";
           try {
@@ -105,7 +131,10 @@
           await draw(`The file was written again since it was drawn. It was read anew${paths ? ": ask for the critical path again" : ""}.`);
           throw new Error("the file was written again");
         };
-        timeline = await open(stage, header, block, ask, () => load("details.js"));
+        const second = () => load("details.js");
+        const tables = tablesOf(content.tables, ask, second);
+        node.replaceChildren(make("h1", title), ...choice, ...(finding ? [make("p", finding)] : []), told, stage, tables, make("footer", further));
+        timeline = await open(stage, header, block, ask, second);
       } catch (error) {
         if (mine !== turn) return;
         if (gpu === undefined) {

@@ -9,7 +9,7 @@ from streamscope.analysis.memory import MemoryRow, MemoryUse
 from streamscope.results.views import View
 from streamscope.words import counted, shortened, shortened_inside
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, joined, lead, small, table
+from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, lead, small, sortable, table
 
 MOST_ROWS, MORE_ROWS = 15, 75
 """Rows that are seen at once, and those that unfold."""
@@ -51,9 +51,9 @@ def rows_table(found: CodeTimes | MemoryUse, meanings: Mapping[str, str]) -> Htm
     rows = [_row(texts, row) for texts, row in zip(cells, shown, strict=False)]
     last = [Row((*texts, "")) for texts in cells[len(rows) :]]
     if len(rows) <= MOST_ROWS:
-        return table(columns, [*rows, *last])
-    more = folded(counted(len(rows) - MOST_ROWS, "more row"), table(columns, [*rows[MOST_ROWS:], *last]))
-    return joined([table(columns, rows[:MOST_ROWS]), more])
+        return sortable(table(columns, rows, last=last))
+    more = folded(counted(len(rows) - MOST_ROWS, "more row"), table(columns, rows[MOST_ROWS:], last=last))
+    return sortable(table(columns, rows[:MOST_ROWS]), more)
 
 
 def _row(cells: Sequence[str], row: CodeRow | MemoryRow) -> Row:

@@ -26,7 +26,7 @@ from streamscope.trace.counters import ENGINE_NOTE_HEADS
 from streamscope.words import format_mib, format_us, time_text
 from streamscope_widgets import charts, ledger_view
 from streamscope_widgets.capture_view import capture_lines, capture_section
-from streamscope_widgets.notes_view import notes_section, notes_table, timed
+from streamscope_widgets.notes_view import notes_section, notes_table
 from streamscope_widgets.report import report
 from streamscope_widgets.show import still_chart
 from streamscope_widgets.show.chart import RowChart
@@ -207,7 +207,7 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
         title=f"{comparison.program} · {device_words(comparison.device)}",
         sections=[STYLE + _verdict(comparison), _metrics(table)],
         below=[
-            _noted(comparison),
+            notes_section(comparison.note_rows(), ENGINE_NOTE_HEADS),
             _charts(comparison),
             *([] if comparison.capture is None else [capture_section(comparison.capture)]),
             _more_numbers(table),
@@ -218,13 +218,6 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
             *sections(comparison, "html"),
         ],
     )
-
-
-def _noted(comparison: Comparison) -> Html:
-    """Return your notes, and the picture with their numbers."""
-    drawn = any(timed(run.trace.user_notes) for run in comparison.values())
-    picture = timeline_image(comparison.groups(), comparison.verdict) if drawn else None
-    return notes_section(comparison.note_rows(), ENGINE_NOTE_HEADS, picture)
 
 
 def _verdict(comparison: Comparison) -> Html:

@@ -31,12 +31,12 @@ def notes_table(rows: Iterable[Sequence[str]], heads: Sequence[str] = NOTE_HEADS
     return joined([table(_columns(heads), shown), more]) if rows else Html()
 
 
-def notes_section(rows: Sequence[Sequence[str]], heads: Sequence[str] = NOTE_HEADS, picture: Html | None = None) -> Html:
-    """Return all rows of notes, below the picture that has their numbers, for a report; nothing where there are none."""
+def notes_section(rows: Sequence[Sequence[str]], heads: Sequence[str] = NOTE_HEADS) -> Html:
+    """Return all rows of notes, whose numbers the timeline has, for a report; nothing where there are none."""
     if not rows:
         return Html()
     shown = page_table(_columns(heads), map(Row, rows))
-    return fill('<h2>{}</h2>{}<div class="noted">{}</div>', HEADING, picture or Html(), shown)
+    return fill('<h2>{}</h2><div class="noted">{}</div>', HEADING, shown)
 
 
 def _columns(heads: Sequence[str]) -> list[Column]:

@@ -59,6 +59,9 @@ section :is(th, td) { text-align: right; padding: 4px 0 4px clamp(10px, 1.4vw, 2
 section th { font-weight: 400; color: var(--soft); }
 section td { white-space: nowrap; }
 section :is(th, td):first-child { text-align: left; padding-left: 0 !important; }
+.ss-sortable th button { all: unset; cursor: pointer; }
+.ss-sortable th button:is(:hover, :focus-visible) { text-decoration: underline; }
+.ss-sortable [aria-sort=descending] button::after { content: " ▾"; } .ss-sortable [aria-sort=ascending] button::after { content: " ▴"; }
 section img, noscript svg { max-width: 100%; height: auto; }
 .missing { margin: 0 0 12px; padding: 8px 12px; border-left: 3px solid var(--accent); background: var(--wash); }
 #timeline { margin: 6px 0 24px; min-height: 120px; }
@@ -67,7 +70,9 @@ footer { color: var(--soft); font-size: 12px; border-top: 1px solid var(--rule);
 @media print {
   body { padding: 0; max-width: none; font-size: 11px; line-height: 1.35; }
   section { background: none; overflow: visible; margin-bottom: 10px; }
-  tr { break-inside: avoid; } .verdict { font-size: 17px; } #timeline { margin-bottom: 10px; min-height: 0; }
+  tr { break-inside: avoid; } tfoot { display: table-row-group; } h2 { break-after: avoid; }
+  section div { overflow: visible !important; } /* A box that scrolls loses a row at the end of a page. */
+  .verdict { font-size: 17px; } #timeline { margin-bottom: 10px; min-height: 0; }
   section :is(th, td) { padding: 1px 0 1px 10px; } .facts td + td { white-space: normal; }
 }
 @page { size: A4 landscape; margin: 10mm 12mm; }

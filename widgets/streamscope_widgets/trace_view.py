@@ -20,7 +20,7 @@ from streamscope_widgets import comparison_view
 from streamscope_widgets.code_view import code_table
 from streamscope_widgets.memory_view import HEADING as MEMORY_HEADING
 from streamscope_widgets.memory_view import memory_parts
-from streamscope_widgets.notes_view import notes_section, notes_table, timed
+from streamscope_widgets.notes_view import notes_section, notes_table
 from streamscope_widgets.payload import as_groups, nature_of
 from streamscope_widgets.report import provenance, report, still_page
 from streamscope_widgets.show.html import (
@@ -35,6 +35,7 @@ from streamscope_widgets.show.html import (
     joined,
     lead,
     small,
+    sortable,
     still,
     table,
     warned,
@@ -114,19 +115,18 @@ def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, pa
     warnings = warned(found.warnings, len(found.warnings), 10 * LONGEST_NAME)
     sections = [comparison_view.STYLE + fill('<p class="verdict">{}</p>', finding), _first_numbers(found), warnings]
     kernels = fill("<h2>{}</h2>{}", KERNELS, _kernels(found)) if found.kernels else Html()
-    tables = [_noted(groups, found, finding), _memory(trace), _counted(found), _code(trace), kernels, _all_numbers(found)]
+    tables = [notes_section(note_rows(found.user_notes)), _memory(trace), _counted(found), _code(trace), kernels, _all_numbers(found)]
     return timeline_page(groups, path, title, finding, sections, [*tables, *added(trace, "html")])
-
-
-def _noted(groups: Sequence[TimelineGroup], found: Summary, finding: str) -> Html:
-    """Return your notes, and the picture with their numbers."""
-    picture = timeline_image(groups, finding) if timed(found.user_notes) and not needs_tiles(groups) else None
-    return notes_section(note_rows(found.user_notes), picture=picture)
 
 
 def _counted(found: Summary) -> Html:
     """Return the table of counters, whose lines the timeline has."""
     return fill("<h2>{}</h2>{}", COUNTERS, _counters(found)) if found.counters else Html()
+
+
+def code_and_memory(trace: Trace) -> Html:
+    """Return what costs most and what held the peak of the memory, as far as the trace tells."""
+    return joined([_code(trace), _memory(trace)])
 
 
 def _memory(trace: Trace) -> Html:
@@ -226,7 +226,7 @@ def _kernels(found: Summary) -> Html:
         name, *numbers = kernel.cells()
         rows.append(Row((shortened_inside(name, LONGEST_KERNEL), *numbers), title=shortened(kernel.symbol or name, 5 * LONGEST_NAME)))
     columns = [Column(KERNEL_HEADS[0], kind="prose"), *map(Column, KERNEL_HEADS[1:])]
-    return table(columns, rows)
+    return sortable(table(columns, rows))
 
 
 def _streams(found: Summary) -> Html:

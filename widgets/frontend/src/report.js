@@ -4,6 +4,7 @@ import { make } from "./dom.js";
 import { linkPage } from "./link.js";
 import { mount } from "./mount.js";
 import { answersOf, readPage } from "./page.js";
+import { sortTables } from "./sorting.js";
 
 /** @import { SecondBundle } from "./details.js" */
 
@@ -33,6 +34,7 @@ function reachWide(page) {
 export async function mountPage(page, bundle) {
   const element = /** @type {HTMLElement} */ (page.getElementById("timeline"));
   reachWide(page);
+  sortTables(page);
   try {
     const { header, block } = await readPage(page);
     linkPage(mount(element, header, block, null, bundle ? { ask: answersOf(page), load: () => Promise.resolve(bundle) } : null));

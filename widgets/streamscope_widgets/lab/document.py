@@ -24,9 +24,10 @@ from streamscope.trace import TimelineGroup
 from streamscope.trace.counters import note_rows
 from streamscope.words import capitalised, counted, shortened
 from streamscope_widgets.payload import SECOND_BUNDLE, as_groups, bundle_source, encode
+from streamscope_widgets.show.html import folded, joined
 from streamscope_widgets.tile_questions import answer
 from streamscope_widgets.tiles import Tiles, needs_tiles
-from streamscope_widgets.trace_view import finding_of, trace_title
+from streamscope_widgets.trace_view import code_and_memory, finding_of, trace_title
 
 MOST_WARNINGS, LONGEST_WARNING = 20, 500
 MOST_NOTES = 50
@@ -49,18 +50,22 @@ class Document:
         self.stamp = _stamp(path)  # Before it is read: what is written meanwhile is another version.
         self.told, self.groups = _read(path, name, gpu)
         self.tiles = Tiles(self.groups) if needs_tiles(self.groups) else None
+        # Of a long trace they take as long as it takes to read: they are had when they are asked for.
+        self.tables = None if self.tiles else _tables(self.groups)
 
     def whole(self) -> bytes:
         """Return the first drawing: the length of the header in 4 bytes, 4 empty bytes, the header as JSON, the block of columns.
 
         The header has ``title``, ``finding``, ``warnings``, ``notes`` (yours), ``further`` (views that Python has besides), ``header``,
-        ``stamp`` and ``bundle``, which tell versions of both apart. Of a trace it has ``gpu``, the number of the GPU that is shown, None
-        for all, and ``gpus``, the numbers of all in the file.
+        ``tables`` (HTML of what costs most and fills the memory; None where the question ``tables`` has it), ``stamp`` and ``bundle``,
+        which tell versions of both apart. Of a trace it has ``gpu``, the number of the GPU that is shown, None for all, and ``gpus``, the
+        numbers of all in the file.
         """
         payload = self.tiles.overview() if self.tiles else encode(self.groups)
         bundles = bundle_source() + bundle_source(SECOND_BUNDLE)
         digest = hashlib.sha256(bundles.encode()).hexdigest()[:8]
-        return _packed({**self.told, "stamp": self.stamp, "header": payload.header, "bundle": digest}, payload.block)
+        told = {**self.told, "tables": self.tables, "stamp": self.stamp}
+        return _packed({**told, "header": payload.header, "bundle": digest}, payload.block)
 
     def answer(self, question: Mapping[str, Any]) -> bytes:
         """Return the answer to a question, packed as `whole` is; for none, that.
@@ -71,6 +76,9 @@ class Document:
             return _packed({"changed": True}, b"")
         if "type" not in question:
             return self.whole()
+        if question["type"] == "tables":
+            self.tables = self.tables or _tables(self.groups)
+            return _packed({"tables": self.tables}, b"")
         found = answer(self.tiles, self.groups, question)
         refused = found.header.get("refused")
         return refusal(refused) if refused else _packed({"header": found.header}, found.block)
@@ -140,6 +148,14 @@ def _read(path: Path, name: str, gpu: int | None) -> tuple[dict[str, Any], tuple
     told = _told(f"{trace_title(trace.info)} · {name}", finding_of(trace, found), further, warnings, note_rows(trace.user_notes))
     gpus = trace.info.device.gpus or trace.gpus
     return {**told, "gpu": trace.info.device.gpu if len(trace.gpus) < 2 else None, "gpus": gpus}, as_groups([trace])
+
+
+def _tables(groups: Sequence[TimelineGroup]) -> str:
+    """Return as HTML what costs most and what fills the memory; of several engines, each unfolds."""
+    found = [(group.label, code_and_memory(group.trace)) for group in groups]
+    if len(found) == 1:
+        return found[0][1]
+    return joined([folded(f"{label}: what costs most, and what fills the memory", tables) for label, tables in found if tables])
 
 
 def _told(title: str, finding: str, further: str, warnings: Sequence[str] = (), notes: Sequence[Sequence[str]] = ()) -> dict[str, Any]:

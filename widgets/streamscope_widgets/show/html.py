@@ -88,15 +88,21 @@ class Row:
     """Added to the style of each cell."""
 
 
-def table(columns: Sequence[Column], rows: Iterable[Row], *, style: str = "") -> Html:
-    """Return a table with its looks inline, for notebooks."""
+def table(columns: Sequence[Column], rows: Iterable[Row], *, last: Sequence[Row] = (), style: str = "") -> Html:
+    """Return a table with its looks inline, for notebooks. The ``last`` rows, as a sum, stay there where the others are sorted."""
     heads = [_head(column, fill(' style="{}"{}', _head_style(column), _title(column.meaning))) for column in columns]
+    foot = fill("<tfoot>{}</tfoot>", [_row(columns, row) for row in last]) if last else Html()
     return fill(
         '<div style="overflow-x:auto">'
         '<table style="border-collapse:collapse;margin:0 0 6px 0;font-size:12px;font-variant-numeric:tabular-nums{}">'
-        "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
-        style, heads, [_row(columns, row) for row in rows],
+        "<thead><tr>{}</tr></thead><tbody>{}</tbody>{}</table></div>",
+        style, heads, [_row(columns, row) for row in rows], foot,
     )  # fmt: skip
+
+
+def sortable(*tables: Html) -> Html:
+    """Return tables with the same columns as one that a page with scripts sorts (sorting.js); what unfolds is its end."""
+    return fill('<div class="ss-sortable">{}</div>', tables)
 
 
 def _head(column: Column, attributes: Html) -> Html:
