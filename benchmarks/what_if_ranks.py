@@ -8,20 +8,23 @@ the program is run. Nothing is measured: it shows how well a replay knows what a
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from provenance import keep, provenance
-from tests.ranks.simulated_jobs import Step
 
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.ranks.what_if import JobPrediction
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+Step: Any = importlib.import_module("tests.ranks.simulated_jobs").Step
 
 SHAPES = (
     Step(columns=(1024, 512, 2048, 1024), late_layers=(0, 1, 2, 3), extra=4),
@@ -36,8 +39,8 @@ class Case:
     """A change: what it is called, how it is predicted, and the step that has it."""
 
     change: str
-    step: Step
-    truth: Step
+    step: Any
+    truth: Any
     predict: Callable[[JobPrediction], JobPrediction]
 
 
@@ -46,22 +49,27 @@ def cases() -> Iterator[Case]:
     for shape in SHAPES:
         for engine in ENGINES:
             step = replace(shape, engine=engine)
-            yield Case("like", step, step.repaired, lambda found, late=step.late: found.what_if(late).like(0))
-            yield Case("without", step, step.repaired, lambda found: found.without("tanh"))
+            yield Case("like", step, step.repaired, partial(_like_the_first, late=step.late))
+            yield Case("without", step, step.repaired, methodcaller("without", "tanh"))
             for speed in (0.5, 2.0):
-                yield Case(f"link × {speed:g}", step, replace(step, link_speed=speed), lambda found, speed=speed: found.link(scale=speed))
+                yield Case(f"link × {speed:g}", step, replace(step, link_speed=speed), methodcaller("link", scale=speed))
         # With one compute stream, only communication runs beside kernels.
         yield Case("serial", replace(shape, engine="dual"), replace(shape, engine="async"), JobPrediction.serial)
 
 
+def _like_the_first(found: JobPrediction, late: int) -> JobPrediction:
+    return found.what_if(late).like(0)
+
+
 def main() -> None:
     """Predict and run each case, and keep the table."""
-    rows = []
+    rows, every = [], list[float]()
     for case in cases():
         job = case.step.run()
         predicted, run = case.predict(job.what_if()), case.truth.run()
         waiting = [float(np.mean([each.waiting_us for each in one.times])) for one in (predicted.job, run)]
         error = predicted.job.length_ns / run.length_ns - 1
+        every.append(abs(error))
         rows.append(
             {
                 "change": case.change,
@@ -77,8 +85,7 @@ def main() -> None:
             }
         )
         print(*rows[-1].values(), sep="\t", flush=True)
-    errors = np.abs([row["error"] for row in rows])
-    found = {"cases": len(rows), "median_error": round(float(np.median(errors)), 4), "worst_error": round(float(errors.max()), 4)}
+    found = {"cases": len(rows), "median_error": round(float(np.median(every)), 4), "worst_error": round(max(every), 4)}
     print(found)
     keep("what_if_ranks.json", {**provenance(SimulatedDevice()), **found, "rows": rows})
 
