@@ -289,6 +289,12 @@ def test_sources_are_sought_beside_the_trace_and_below_the_root_alone(lab, folde
     assert source_of(lab, "notes.txt", "files/graph.parquet") == found
     assert source_of(lab, "files/notes.txt", "other/graph.parquet") == found
     assert source_of(lab, str(folder / "notes.txt")) == found
+    # A program's lines have names without folders, and those of other machines have other ones.
+    assert source_of(lab, "notes.txt", "files/saved/deep/comparison.json") == found
+    assert source_of(lab, "/elsewhere/files/notes.txt", "files/graph.parquet") == found
+    assert source_of(lab, "/elsewhere/notes.txt", "files/graph.parquet")["refused"].endswith(
+        "there is no files/elsewhere/notes.txt or elsewhere/notes.txt"
+    )
     outside = folder.parent.parent / "outside.parquet"
     for file in ("notes.txt", "../outside.parquet", str(outside), "files/.hidden.parquet", "/etc/passwd", ""):
         assert "is not below the folder that JupyterLab shows" in source_of(lab, file)["refused"]

@@ -117,7 +117,7 @@ export class DetailsView {
     const line = frames.find(({ file }) => file);
     const inner = frames.find(({ kind }) => kind === "module");
     // The panel has the line of an operation's own, its module, and the ranges around a span.
-    if ((!line && !inner) || (line?.kind === "line" && !canOpen())) return;
+    if ((!line && !inner) || (line?.kind === "line" && !canOpen(line.file))) return;
     const words = line ? [line.kind === "function" ? `launched in ${line.name}, defined at ` : "launched at ", placeOf(line, this.timeline.stage)] : [];
     const where = inner ? `${line ? " in" : "launched in"} module ${inner.name}` : "";
     const { box } = this.timeline.panel;

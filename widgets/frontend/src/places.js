@@ -8,8 +8,14 @@ import { make, makeButton } from "./dom.js";
 
 export const OPEN = "streamscope:open";
 
-/** Whether somebody may open a file: only JupyterLab says so of its theme. */
-export const canOpen = () => document.body.dataset.jpThemeLight !== undefined;
+const NO_FILE = /^(In\[|<)/; // a notebook's cell, or code that was never in a file
+
+/**
+ * Whether somebody may open a file: only JupyterLab says so of its theme.
+ *
+ * @param {string} file
+ */
+export const canOpen = (file) => document.body.dataset.jpThemeLight !== undefined && !NO_FILE.test(file);
 
 /**
  * @param {{ file: string, line: number }} place
@@ -17,7 +23,7 @@ export const canOpen = () => document.body.dataset.jpThemeLight !== undefined;
  */
 export function placeOf({ file, line }, stage) {
   const words = line ? `${file}:${line}` : file;
-  if (!canOpen()) return make("span", "ss-place", words);
+  if (!canOpen(file)) return make("span", "ss-place", words);
   /** @param {string} text */
   const say = (text) => stage.nudge(text, 4000);
   const button = makeButton(words, `Open ${words}`, () => {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from jupyter_core.utils import ensure_async
@@ -17,6 +17,8 @@ from tornado import web
 from streamscope_widgets.lab.readers import Readers
 
 READERS = Readers()
+MOST_FOLDERS, MOST_TOLD = 20, 3
+"""Folders of a path that are looked into, and names that a refusal lists."""
 
 
 class TimelineHandler(APIHandler):
@@ -64,25 +66,35 @@ class SourceHandler(APIHandler):
     async def get(self) -> None:
         """Send ``{"path": name}``, or ``refused`` with the reason.
 
-        ``file=`` is a path as a trace has it. One that is not absolute is sought beside ``beside=``, then in the root.
+        ``file=`` is a path as a trace has it, perhaps of another machine. It is sought in the folder of ``beside=`` and those above it.
         """
         file, manager = self.get_query_argument("file"), self.contents_manager
-        for name in names_of(getattr(manager, "root_dir", ""), file, self.get_query_argument("beside", "")):
+        names = names_of(getattr(manager, "root_dir", ""), file, self.get_query_argument("beside", ""))
+        for name in names:
             with suppress(web.HTTPError):
                 await place_of(manager, name)
                 await self.finish({"path": name})
                 return
-        await self.finish({"refused": f"{file} is not below the folder that JupyterLab shows"})
+        tried = f": there is no {' or '.join(names[:MOST_TOLD])}" if names else ""
+        await self.finish({"refused": f"{file} is not below the folder that JupyterLab shows{tried}"})
 
 
 def names_of(root_dir: str, file: str, beside: str) -> list[str]:
-    """Return the names that the contents may have for a file of source code."""
-    root = Path(root_dir or "/").expanduser().resolve()
-    found = []
-    for place in ((root / beside.strip("/")).parent / file, root / file):  # An absolute path is itself.
-        with suppress(OSError, ValueError):
-            found.append(place.resolve().relative_to(root).as_posix())
-    return found
+    """Return the names that the contents may have for a file of source code, the likeliest first.
+
+    Where its whole path is nowhere, as that of another machine, it is sought by the end of it: with a folder at least, since a bare name
+    would be a guess.
+    """
+    root, sought = Path(root_dir or "/").expanduser().resolve(), PurePath(file)
+    parts = [part for part in sought.parts if part != sought.anchor]
+    tails = [sought, *(PurePath(*parts[first:]) for first in range(0 if sought.anchor else 1, len(parts) - 1))]
+    around = PurePath(beside.strip("/")).parents[:MOST_FOLDERS]
+    found = dict[str, None]()
+    for tail in tails[:MOST_FOLDERS]:
+        for folder in around or [PurePath()]:
+            with suppress(OSError, ValueError):
+                found[(root / folder / tail).resolve().relative_to(root).as_posix()] = None  # An absolute path is itself.
+    return list(found)
 
 
 async def place_of(manager: Any, name: str) -> Path:
