@@ -21,17 +21,19 @@ from streamscope.workloads import NETWORKS, WORKLOADS
 
 pytestmark = pytest.mark.slow
 
-ENGINES, OPERATORS, OWN_CODE, GPUS = NOTEBOOKS = (
+ENGINES, OPERATORS, OWN_CODE, GPUS, RANKS = NOTEBOOKS = (
     "01_compare_engines.ipynb",
     "02_operators_and_compilation.ipynb",
     "03_your_own_code.ipynb",
     "04_several_gpus.ipynb",
+    "05_which_rank.ipynb",
 )
 SHORTER = {
     ENGINES: {"(10, 14, 18, 20, 22)": "(10, 14, 18)"},
     OPERATORS: {"ss.compare_compilation(encoder_layer, *inputs, ": "ss.compare_compilation(encoder_layer, *inputs, repeats=1, "},
     OWN_CODE: {"counts = (1, 2, 3, 4, 6, 8, 12)": "counts = (1, 3, 12)"},
     GPUS: {'"¼ of NVLink": 0.25, "½ of NVLink": 0.5, ': ""},
+    RANKS: {},
 }
 """Of cells that do the same for many sizes, what the tests run in their place: fewer of them."""
 MOST_BYTES = 1_500_000
@@ -194,6 +196,18 @@ def test_notebook_on_several_gpus_shows_what_it_speaks_of(executed_once):
     assert len(outputs(executed, PLOTLY)) == 1
 
 
+def test_notebook_on_ranks_names_the_late_one_and_its_cause(executed_once):
+    executed = executed_once(RANKS)
+    said = "".join(streams(executed)["stdout"])
+    assert re.search(r"rank 1: late 14 times of 70, .* more work: .*augment", said)
+    predicted, recorded = re.search(r"a step takes ([\d.]+) ms instead[\s\S]*without these kernels: ([\d,]+) µs", said).groups()
+    assert float(predicted) * 1000 == pytest.approx(float(recorded.replace(",", "")), rel=0.05)
+    more_work, sleeps = [html for html in outputs(executed, "text/html") if "Rank 1 is late" in html]
+    assert "augment" in more_work
+    assert "load batch on the host" in sleeps
+    assert len(outputs(executed, WIDGET)) == 1
+
+
 def test_recordings_of_captured_code_open_and_are_of_a_gpu(repository):
     paths = sorted((repository / "notebooks" / "recorded" / "captured").glob("*.captured.json"))
     assert len(paths) == 14
@@ -216,7 +230,9 @@ def test_notebook_complains_of_nothing(executed):
     assert streams(executed)["stderr"] == ""
 
 
-def test_notebook_says_that_it_ran_on_the_simulated_device(executed):
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != RANKS])  # It runs nothing.
+def test_notebook_says_that_it_ran_on_the_simulated_device(executed_once, name):
+    executed = executed_once(name)
     assert "(simulated)" in streams(executed)["stdout"].splitlines()[0]
 
 
