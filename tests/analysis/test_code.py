@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamscope as ss
-from streamscope.analysis.code import UNKNOWN
+from streamscope.analysis.code import UNKNOWN, most_telling
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, LaunchSites, Origins, Site, SpanTable, Trace, TraceInfo
 
@@ -68,7 +68,8 @@ def test_lines(trace):
 
 def test_modules(trace):
     """The all-reduce has a line and no module."""
-    assert ss.analysis.by_code(trace, "module").answer == "Linear_0 costs most of the known modules: 30 % of 0.100 µs on the GPU."
+    answer = ss.analysis.by_code(trace, "module").answer
+    assert answer.startswith("Linear_0 costs most of the known modules: 30 % of 0.100 µs on the GPU. By line: forward (model.py:12) costs")
     assert table(ss.analysis.by_code(trace, "module")) == [(UNKNOWN, "", 2, 50, 10, 10), ("Linear_0", "", 1, 30, 0, 10)]
 
 
@@ -107,6 +108,52 @@ def test_lines_of_a_program_are_those_that_launched():
     assert found.to_dict()["lines_are"] == "lines"
     assert table(ss.analysis.by_code(Trace(spans, INFO, origins), "range")) == [("block", "", 1, 20, 0, 5), (UNKNOWN, "", 1, 5, 0, 0)]
     assert ss.analysis.by_code(Trace(spans, INFO, origins), "module").rows == ()
+
+
+def nested():
+    """Return a trace of a wrapper that calls a block: 10 ns are its own, layers in it have 20 and 30 ns, one in these has 5."""
+    wrapper = Site("run", "tool.py", 3, defined=True)
+    block = Site("run", "tool.py", 3, "Block_0", defined=True, caller=wrapper)
+    layers = [Site("run", "tool.py", 3, f"Linear_{number}", defined=True, caller=block) for number in (0, 1)]
+    inner = Site("run", "tool.py", 3, "Linear_2", defined=True, caller=layers[1])
+    rows = [("launch", "call", "host", 0, 2, at) for at in range(4)]
+    rows += [("kernel", f"k{at}", "main", *times, at) for at, times in enumerate(((10, 20), (20, 40), (40, 70), (70, 75)))]
+    spans = SpanTable.of(*rows)
+    return Trace(spans, INFO, sites=LaunchSites(np.arange(4, 8), np.arange(4), (block, *layers, inner)))
+
+
+def test_modules_stand_in_sum_by_class():
+    """A layer inside a layer counts once in the time with what is inside."""
+    found = ss.analysis.by_code(nested(), "module")
+    assert [(row.name, row.modules, row.kernels, row.gpu_ns, row.with_inside_ns) for row in found.classes] == [
+        ("Linear", 3, 3, 55, 55), ("Block_0", 1, 1, 10, 65),
+    ]  # fmt: skip
+    assert {row.name: row.gpu_ns for row in found.rows} == {"Linear_0": 20, "Linear_1": 30, "Linear_2": 5, "Block_0": 10}
+    assert found.answer == "Linear costs most: 85 % of 0.065 µs on the GPU, in 3 modules."
+    assert found.heads()[:2] == ("module", "modules")
+    assert next(found.table_rows())[:3] == ("Linear", "3", "3")
+    assert found.to_dict()["classes"][1] == {
+        "name": "Block_0", "kernels": 1, "gpu_us": 0.01, "exposed_us": 0.0, "idle_us": 0.01, "share": 10 / 65, "modules": 1,
+        "with_inside_us": 0.065,
+    }  # fmt: skip
+    assert "lines_are" not in found.to_dict()
+    assert "4 single modules" in found._repr_html_()
+
+
+def test_where_one_line_has_nearly_all_the_answer_goes_on_by_module():
+    """A profiler's wrapper calls the model of a package: its line is true and says nothing."""
+    found = ss.analysis.by_code(nested(), "line")
+    assert found.answer == (
+        "run (tool.py:3) costs most: 100 % of 0.065 µs on the GPU. By module: Linear costs most: 85 % of 0.065 µs on the GPU, in 3 modules."
+    )
+    assert most_telling(nested()).by == "module"
+
+
+def test_where_no_line_is_known_the_answer_goes_on_by_range(trace):
+    bare = replace(trace, sites=LaunchSites())
+    assert "names no line for any kernel" in ss.analysis.by_code(bare).answer
+    assert "By range: step costs most: 60 %" in ss.analysis.by_code(bare).answer
+    assert (most_telling(bare).by, most_telling(trace).by) == ("range", "line")
 
 
 def test_captured_code_has_modules_and_operators():

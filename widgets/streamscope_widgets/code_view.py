@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from streamscope.analysis.code import CodeRow, CodeTimes
 from streamscope.analysis.memory import MemoryRow, MemoryUse
 from streamscope.results.views import View
 from streamscope.words import counted, shortened, shortened_inside
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, lead, small, sortable, table
+from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, joined, lead, small, sortable, table
 
 MOST_ROWS, MORE_ROWS = 15, 75
 """Rows that are seen at once, and those that unfold."""
@@ -21,7 +22,9 @@ MEANINGS = {
     "file:line": "The line that launched the work.",
     "kernels": "Kernels that it launched.",
     "GPU, µs": "Sum of the durations of its kernels, copies and sets. The table is in this order.",
+    "modules": "How many modules of the class there are.",
     "share": "Of the sum of all durations on the GPU.",
+    "with inside, µs": "With the time of all modules that these call. A module inside another one of its class counts once.",
     "exposed, µs": "Time of its communication in which no kernel computes.",
     "idle caused, µs": "Gaps of the GPU that end with its work.",
 }
@@ -33,13 +36,17 @@ def code_html(found: CodeTimes) -> Html:
 
 
 def code_table(found: CodeTimes) -> Html:
-    """Return the rows as a table, the one that costs most first."""
-    return rows_table(found, MEANINGS)
+    """Return the rows as a table, the one that costs most first; below classes of modules the single ones unfold."""
+    shown = rows_table(found, MEANINGS)
+    if len(found.rows) <= len(found.classes) or not found.classes:
+        return shown
+    single = replace(found, classes=())
+    return joined([shown, folded(counted(len(found.rows), "single module"), rows_table(single, MEANINGS))])
 
 
 def rows_table(found: CodeTimes | MemoryUse, meanings: Mapping[str, str]) -> Html:
     """Return the rows as a table in their order, each with a bar of its share; ``meanings`` of the headings."""
-    shown: Sequence[CodeRow | MemoryRow] = found.rows[:MORE_ROWS]
+    shown: Sequence[CodeRow | MemoryRow] = found.shown_rows[:MORE_ROWS]
     if not shown:
         return Html()
     name, *others = found.heads()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Literal
 
-from streamscope.analysis.code import UNKNOWN, by_code
+from streamscope.analysis.code import most_telling
 from streamscope.analysis.memory import memory
 from streamscope.analysis.summary import COUNTER_HEADS, GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
@@ -45,7 +44,7 @@ from streamscope_widgets.tiles import MOST_WHOLE, needs_tiles
 
 KERNELS = "Kernels that take most time"
 COUNTERS = "Counters"
-CODE_HEADINGS: Mapping[Literal["line", "module"], str] = {"line": "Lines that cost most", "module": "Modules that cost most"}
+CODE_HEADINGS = {"line": "Lines that cost most", "module": "Modules that cost most", "range": "Ranges that cost most"}
 MOST_COUNTERS = 100
 """Rows of a table; counters can be thousands."""
 LONGEST_NAME, LONGEST_KERNEL = 80, 200
@@ -135,12 +134,11 @@ def _memory(trace: Trace) -> Html:
 
 
 def _code(trace: Trace) -> Html:
-    """Return which lines, or else modules, cost most, where the trace tells any."""
-    for by, heading in CODE_HEADINGS.items():
-        found = by_code(trace, by)
-        if any(row.place or row.name != UNKNOWN for row in found.rows):
-            return fill("<h2>{}</h2><p>{}</p>{}{}", heading, found.answer, code_table(found), [*map(small, found.notes)])
-    return Html()
+    """Return which lines, modules or ranges cost most: the first of them that tells, else why none does."""
+    found = most_telling(trace)
+    if not found.gpu_ns:
+        return Html()
+    return fill("<h2>{}</h2><p>{}</p>{}{}", CODE_HEADINGS[found.by], found.answer, code_table(found), [*map(small, found.notes)])
 
 
 def timeline_page(

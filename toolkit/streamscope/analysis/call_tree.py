@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from streamscope.analysis.code import UNKNOWN, Costs, costs_of, line_key, ranges_around
+from streamscope.analysis.code import UNKNOWN, Costs, class_of, costs_of, line_key, ranges_around
 from streamscope.arguments import shown
 from streamscope.arrays import BoolArray, IntArray
 from streamscope.errors import TraceError
@@ -150,6 +150,24 @@ def call_tree(trace: Trace, by: TreeBy = "code", communication: Iterable[str] = 
         raise TraceError(f"a call tree is by code or by range, not by {shown(by)}", hint='by="code"')
     costs = costs_of(trace, communication)
     return _pruned(_of_costs(costs, by), MOST_FRAMES)
+
+
+def times_with_inside(costs: Costs) -> dict[str, tuple[int, set[str]]]:
+    """Return by class of modules the GPU time, in ns, with all modules inside, and the names of its modules.
+
+    A module inside another one of its class counts once.
+    """
+    tree, found = _of_costs(costs, "code"), dict[str, tuple[int, set[str]]]()
+    around: list[frozenset[str]] = []
+    for number, (frame, parent) in enumerate(zip(tree.frames, tree.parent.tolist(), strict=True)):
+        outer = around[parent] if parent >= 0 else frozenset()
+        if frame.kind == "module":
+            name = class_of(frame.name)
+            time_ns, modules = found.get(name, (0, set[str]()))
+            found[name] = time_ns + (0 if name in outer else int(tree.costs[1, number])), modules | {frame.name}
+            outer |= {name}
+        around.append(outer)
+    return found
 
 
 def _of_costs(costs: Costs, by: str) -> CallTree:

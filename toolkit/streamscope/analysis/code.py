@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -34,14 +34,30 @@ if TYPE_CHECKING:
 By = Literal["line", "module", "range"]
 UNKNOWN = "unknown"
 """Name of the row for launches of which the trace does not tell the line, module or range."""
+NEARLY_ALL = 0.9
+"""A row with a larger share of the time tells little: of a model in a package, it is the line that calls the model."""
 MOST_ROWS = 20
 """Rows of a table in text; `CodeTimes.to_dict` has all."""
 _LINE = re.compile(r"(?P<file>.+?):(?P<line>\d{1,9})(?:: (?P<text>.*))?", re.DOTALL)
+_INSTANCE = re.compile(r"_\d+$")
+_NUMBERS = re.compile(r"(?<![^.])\d+(?![^.])")
 _NEEDED = {
     "line": "ss.record(stacks=True) and PyTorch's profiler with with_stack=True tell lines; programs and captures know theirs",
     "module": "ss.record(stacks=True) and PyTorch's profiler with with_stack=True tell modules; captures of PyTorch code know theirs",
     "range": "torch.profiler.record_function and NVTX make ranges, and ss.label does in programs",
 }
+
+
+def class_of(module: str) -> str:
+    """Return the class of a module that the profiler numbers, or its path without the numbers of its copies.
+
+    Examples
+    --------
+    >>> from streamscope.analysis.code import class_of
+    >>> class_of("Linear_12"), class_of("encoder.layers.0.attention")
+    ('Linear', 'encoder.layers.*.attention')
+    """
+    return _NUMBERS.sub("*", _INSTANCE.sub("", module))
 
 
 class Key(NamedTuple):
@@ -108,6 +124,28 @@ class CodeRow(Placed):
         }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class ModuleClass(CodeRow):
+    """All modules of one class, such as ``Linear``, or at one place of a repeated block: ``layers.*.attention``.
+
+    Attributes
+    ----------
+    name : str
+        The class, or the name of its only module.
+    modules : int
+    with_inside_ns : int
+        Time on the GPU with that of all modules that these call.
+    """
+
+    modules: int = 1
+    with_inside_ns: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values, times in µs."""
+        found = super().to_dict() | {"modules": self.modules, "with_inside_us": self.with_inside_ns / 1000}
+        return {name: found[name] for name in found if name not in ("file", "line")}
+
+
 @dataclass(frozen=True, repr=False)
 class CodeTimes(Result):
     """Result of `by_code`. It is shown as a table, the row with most GPU time first.
@@ -126,6 +164,10 @@ class CodeTimes(Result):
         Work without a launch call in the trace; all of it, where the trace tells nothing. Its idle time includes that after the last work.
     gpu : int or None
         Which GPU the numbers are of: the busiest, where the trace has several.
+    classes : tuple of ModuleClass
+        By module, the rows in sum by class, the one with most GPU time of its own first. Tables show them; ``rows`` are the single modules.
+    beside : str
+        The finding by module, range or line, where the rows tell little: nothing is known of most of them, or one has nearly all.
     """
 
     view = "code"
@@ -139,6 +181,8 @@ class CodeTimes(Result):
     kernels: int
     unattributed: CodeRow
     gpu: int | None = None
+    classes: tuple[ModuleClass, ...] = ()
+    beside: str = ""
 
     @property
     def title(self) -> str:
@@ -152,22 +196,38 @@ class CodeTimes(Result):
         return any(row.defined for row in self.rows)
 
     @property
+    def shown_rows(self) -> Sequence[CodeRow]:
+        """Rows of the table: `classes` where there are some."""
+        return self.classes or self.rows
+
+    @property
+    def tells(self) -> bool:
+        """Whether the rows answer what costs most: most of the time is of known ones, and not nearly all of one."""
+        shares = [row.share for row in self.rows if row.name != UNKNOWN or row.place]
+        return sum(shares) >= 1 / 2 and shares[0] <= NEARLY_ALL
+
+    @property
     def answer(self) -> str:
-        """The row that costs most, in a sentence."""
-        known = [row for row in self.rows if row.name != UNKNOWN or row.place]
+        """The row that costs most, in a sentence; where that tells little, in another one what tells more."""
+        return f"{self._answer} {self.beside}".rstrip()
+
+    @property
+    def _answer(self) -> str:
+        known = [row for row in self.shown_rows if row.name != UNKNOWN or row.place]
         if not self.gpu_ns:
             return "The trace has no time of a GPU."
         if not known:
             return f"The trace names no {self.by} for any kernel: {_NEEDED[self.by]}."
-        most, which = known[0], "" if known[0] is self.rows[0] else f" of the known {self.by}s"
+        most, which = known[0], "" if known[0] is self.shown_rows[0] else f" of the known {self.by}s"
         called = shortened_inside(most.called, 2 * LONGEST_NAME)
-        return f"{called} costs most{which}: {percent(most.share)} of {time_text(self.gpu_ns)} on the GPU."
+        several = f", in {most.modules} modules" if isinstance(most, ModuleClass) and most.modules > 1 else ""
+        return f"{called} costs most{which}: {percent(most.share)} of {time_text(self.gpu_ns)} on the GPU{several}."
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know of the rows."""
         said = []
-        if self.defined:
+        if self.defined and self.by == "line":
             said.append("A file and line is where the function is defined: the profiler does not write the line that ran.")
         if unknown := [row for row in self.rows if row.name == UNKNOWN and not row.place]:
             said.append(f"{percent(unknown[0].share)} of the time is of an {UNKNOWN} {self.by}: the trace does not tell it.")
@@ -191,6 +251,7 @@ class CodeTimes(Result):
         return {
             "by": self.by,
             "rows": [row.to_dict() for row in self.rows],
+            **({"classes": [row.to_dict() for row in self.classes]} if self.classes else {}),
             "unattributed_us": rest.gpu_ns / 1000,
             "unattributed_kernels": rest.kernels,
             "unattributed_exposed_us": rest.exposed_ns / 1000,
@@ -200,7 +261,7 @@ class CodeTimes(Result):
             "gpu_us": self.gpu_ns / 1000,
             "exposed_us": self.exposed_ns / 1000,
             "idle_us": self.idle_ns / 1000,
-            "lines_are": "definitions" if self.defined else "lines",
+            **({"lines_are": "definitions" if self.defined else "lines"} if self.by == "line" else {}),
             "notes": list(self.notes),
         }
 
@@ -208,14 +269,15 @@ class CodeTimes(Result):
         """Return the headings of the table."""
         place = ("defined at" if self.defined else "file:line",) if self.by == "line" else ()
         name = "function" if self.defined else self.by
-        return (name, *place, "kernels", "GPU, µs", "share", "exposed, µs", "idle caused, µs")
+        of_class = ("modules", "with inside, µs") if self.classes else ()
+        return (name, *place, *of_class[:1], "kernels", "GPU, µs", "share", *of_class[1:], "exposed, µs", "idle caused, µs")
 
     def table_rows(self, most: int | None = None) -> Iterator[tuple[str, ...]]:
         """Yield the rows as text, under `heads`; all, or at most so many. The rest comes last, if there is any."""
-        for row in self.rows[:most]:
+        for row in self.shown_rows[:most]:
             yield self._cells(row)
-        if most is not None and (others := self.rows[most:]):
-            name = counted(len(others), f"more {self.by}")
+        if most is not None and (others := self.shown_rows[most:]):
+            name = counted(len(others), f"more {'class' if self.classes else self.by}")
             yield self._cells(_summed(name, others))
         rest = self.unattributed
         if rest.gpu_ns or rest.idle_ns or rest.kernels:
@@ -224,7 +286,10 @@ class CodeTimes(Result):
     def _cells(self, row: CodeRow) -> tuple[str, ...]:
         place = (row.place,) if self.by == "line" else ()
         times = [format_us(value / 1000) for value in (row.gpu_ns, row.exposed_ns, row.idle_ns)]
-        return (" ".join(row.name.split()), *place, f"{row.kernels:,}", times[0], percent(row.share), *times[1:])
+        count, inside = (("",), ("",)) if self.classes else ((), ())
+        if isinstance(row, ModuleClass):
+            count, inside = (f"{row.modules:,}" if row.modules else "",), (format_us(row.with_inside_ns / 1000),)
+        return (" ".join(row.name.split()), *place, *count, f"{row.kernels:,}", times[0], percent(row.share), *inside, *times[1:])
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a DataFrame, times in µs."""
@@ -258,7 +323,8 @@ def by_code(trace: Trace, by: By = "line", communication: Iterable[str] = ()) ->
 
     The line is the user's own, of a program, a capture, or `record` with ``stacks=True``; or of the innermost frame of the thread at the
     time of the launch call, as PyTorch's profiler writes it: then the line is where the function is defined. The module is the innermost
-    one. The range is the label of the operation, or the innermost range around the launch call on its thread, operators of PyTorch among
+    one; tables show modules in sum by class, and ``rows`` has each. The range is the label of the operation, or the innermost range around
+    the launch call on its thread, operators of PyTorch among
     them; of captured code the operator. Backward kernels belong to the line and module of their forward operator.
 
     Parameters
@@ -288,6 +354,21 @@ def by_code(trace: Trace, by: By = "line", communication: Iterable[str] = ()) ->
     if by not in [*get_args(By)]:
         raise TraceError(f"time is divided by line, module or range, not by {shown(by)}", hint='by="line"')
     costs = costs_of(trace, communication)
+    found = _times(trace, by, costs)
+    if found.tells or not found.gpu_ns:
+        return found
+    others = (_times(trace, other, costs) for other in get_args(By) if other != by)
+    return replace(found, beside=next((f"By {other.by}: {other.answer}" for other in others if other.tells), ""))
+
+
+def most_telling(trace: Trace) -> CodeTimes:
+    """Return `by_code` by line, module or range, the first that tells what costs most; else the first that tells anything, or by line."""
+    costs = costs_of(trace)
+    every = [_times(trace, by, costs) for by in get_args(By)]
+    return next((found for tells in ("tells", "rows") for found in every if getattr(found, tells)), every[0])
+
+
+def _times(trace: Trace, by: str, costs: Costs) -> CodeTimes:
     code, keys = _codes(costs.trace, by, costs.device, costs.call)
     if keys:
         code = np.where((code < 0) & (costs.call >= 0), len(keys), code)
@@ -300,7 +381,25 @@ def by_code(trace: Trace, by: By = "line", communication: Iterable[str] = ()) ->
     rows = [row(key, *numbers) for key, numbers in zip(keys, each, strict=True) if any(numbers)]
     rows.sort(key=lambda one: (-one.gpu_ns, one.name == UNKNOWN, -one.idle_ns, one.file, one.line or 0, one.name))
     unattributed = row(Key("not attributed"), *rest)
-    return CodeTimes(trace.info, by, tuple(rows), total[1], total[2], total[3], total[0], unattributed, costs.gpu)
+    classes = _classes(costs, rows) if by == "module" else ()
+    return CodeTimes(trace.info, by, tuple(rows), total[1], total[2], total[3], total[0], unattributed, costs.gpu, classes)
+
+
+def _classes(costs: Costs, rows: Sequence[CodeRow]) -> tuple[ModuleClass, ...]:
+    """Return the rows of modules in sum by class; a class whose modules only call others is there, too."""
+    from streamscope.analysis.call_tree import times_with_inside
+
+    of_class: dict[str, list[CodeRow]] = {}
+    for row in rows:
+        of_class.setdefault(class_of(row.name), []).append(row)
+    found = []
+    for name, (with_inside_ns, modules) in times_with_inside(costs).items():
+        summed = _summed(name if len(modules) > 1 else min(modules), of_class.pop(name, ()))
+        found.append(ModuleClass(**vars(summed), modules=len(modules), with_inside_ns=with_inside_ns))
+    for name, rest in of_class.items():  # What is unknown.
+        summed = _summed(name, rest)
+        found.append(ModuleClass(**vars(summed), modules=0, with_inside_ns=summed.gpu_ns))
+    return tuple(sorted(found, key=lambda row: (-row.gpu_ns, row.name == UNKNOWN, -row.with_inside_ns, row.name)))
 
 
 @dataclass(frozen=True)
@@ -364,8 +463,10 @@ def _codes(trace: Trace, by: str, device: IntArray, call: IntArray) -> tuple[Int
     found = np.full(len(spans) + 1, -1, np.int64)  # The last is of no call.
     if by == "range":
         ranges = ranges_around(spans, call)
-        of_name = {name: numbers.setdefault(Key(spans.names[name]), len(numbers)) for name in np.unique(spans.name[ranges[ranges >= 0]])}
-        found[device] = [of_name[name] if row >= 0 else -1 for row, name in zip(ranges.tolist(), spans.name[ranges].tolist(), strict=True)]
+        used = np.unique(spans.name[ranges[ranges >= 0]])
+        of_name = np.full(len(spans.names), -1, np.int64)
+        of_name[used] = [numbered(Key(spans.names[name]), numbers) for name in used.tolist()]
+        found[device] = np.where(ranges >= 0, of_name[spans.name[ranges]], -1)
     else:
         of_site = np.array([numbered(site_key(site, by), numbers) for site in sites.sites], np.int64)
         found[sites.span] = of_site[sites.site] if len(sites) else -1

@@ -202,6 +202,11 @@ class MemoryUse(Result):
         """What held the peak: `held_by` of the result's own ``by``."""
         return self.held_by()
 
+    @property
+    def shown_rows(self) -> tuple[MemoryRow, ...]:
+        """Rows of the table."""
+        return self.rows
+
     @cached_property
     def to_save(self) -> Savings | None:
         """What would have to go to save a tenth: at the highest place of the curve, the allocation that lowers it most, again and again.
