@@ -114,15 +114,19 @@ def test_time_by_line_as_json(with_sites, capsys):
 
 
 @pytest.mark.parametrize(
-    ("by", "heads", "first"), [("line", "function defined at", "forward model.py:12"), ("module", "module", "Linear_0")]
+    ("by", "heads", "first"),
+    [
+        ("line", "function defined at kernels GPU, µs share", "forward model.py:12 1 20.0 57 %"),
+        ("module", "module modules kernels GPU, µs share with inside, µs", "Linear_0 1 1 20.0 57 % 20.0"),
+    ],
 )
 def test_time_by_line_as_a_table(with_sites, capsys, by, heads, first):
     assert main(["read", str(with_sites), "--by", by]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "step · NVIDIA H200"
     assert "costs most: 57 % of 35.0 µs on the GPU." in lines[1]
-    assert lines[3] == f"{heads} kernels GPU, µs share exposed, µs idle caused, µs"
-    assert lines[4] == f"{first} 1 20.0 57 % 0 5.00"
+    assert lines[3] == f"{heads} exposed, µs idle caused, µs"
+    assert lines[4] == f"{first} 0 5.00"
     assert lines[5].startswith("unknown")
 
 
