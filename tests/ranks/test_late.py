@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ranks.jobs import planted, rows_of, with_rows
+from tests.ranks.jobs import REDUCE, planted, rows_of, with_rows
 
 from streamscope.ranks.job import Job
+from streamscope.ranks.rank import Rank
+from streamscope.trace import Collectives, DeviceInfo, SpanTable, Trace, TraceInfo
 
 CASES = {
     "always": (lambda step, at: (1, 310) if at == 2 else None, "kernel", "k2", "persistent", 12),
@@ -95,3 +98,38 @@ def test_the_range_that_launched_the_kernel_is_named():
     (late,) = Job.of([*job.ranks[:2], with_rows(rank, launched + calls)]).late
     assert (late.cause, late.where, late.under) == ("kernel", "k1", "augment")
     assert "the kernel k1 under augment" in late.words
+
+
+def beside(kernels, reduces):
+    """Return a rank: kernels on one stream, all-reduces on another, each by start and end in µs, in steps of 1 ms."""
+    rows, step = [], 1_000_000
+    for number in range(10):
+        rows.append(("range", f"step {number}", "host ranges", number * step, number * step + step - 1000))
+        for lane, name, times in (("main", "k", kernels), ("nccl", REDUCE, reduces)):
+            rows += [("kernel", name, lane, number * step + 1000 * begin, number * step + 1000 * end) for begin, end in times]
+    return rows
+
+
+def rank_of(number, rows):
+    table = SpanTable.of(*sorted(rows, key=lambda row: row[3]), gpus={"main": 0, "nccl": 0})
+    reduces = np.flatnonzero(table.name == table.names.index(REDUCE))
+    found = Collectives.from_columns(reduces, "all_reduce", nbytes=64, ranks=2, communicator="w", sequence=range(len(reduces)))
+    info = TraceInfo("kineto", "r", DeviceInfo("cuda", "NVIDIA H100"), "kineto", rank=number, world_size=2, zero_ns=0)
+    return Rank(number, f"{number}.json", Trace(table, info, collectives=found))
+
+
+def test_waiting_beside_computing_costs_what_it_pushes_out_from_under_it():
+    """Rank 0 computes until 500 µs. Its first all-reduce waits from 100 to 450 µs, hidden; so 250 µs of transfers come behind the computing."""
+    others = rank_of(0, beside([(0, 500)], [(100, 550), (550, 650), (650, 750)]))
+    late = rank_of(1, beside([(0, 300), (300, 400), (400, 700)], [(450, 550), (550, 650), (650, 750)]))
+    (found,) = Job.of([others, late]).late
+    assert (found.rank, found.pattern, found.times) == (1, "persistent", 10)
+    # Exposed on rank 0 from the first all-reduce on: 500 to 750 µs; on rank 1: 700 to 750.
+    assert found.cost_us == pytest.approx(10 * 200, abs=1)
+
+
+def test_a_rank_that_is_late_in_few_steps_is_not_called_persistent():
+    job = planted(2, 20, slow=lambda step, at: (1, 900) if step < 4 and at == 1 else None)
+    (late,) = Job.of(job.ranks).late
+    assert (late.pattern, late.times) == ("moving", 4)
+    assert "late now and then, in 4 of 60" in late.words

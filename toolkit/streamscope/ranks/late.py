@@ -15,7 +15,7 @@ from streamscope.ranks.clocks import Clocks
 from streamscope.ranks.matching import Matched
 from streamscope.ranks.places import places_of
 from streamscope.ranks.rank import Rank
-from streamscope.ranks.steps import JobSteps
+from streamscope.ranks.steps import JobSteps, is_step
 from streamscope.ranks.waiting import Coverage, Waits
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanKind
 from streamscope.words import counted, percent, time_text
@@ -64,7 +64,7 @@ class Late:
     where : str
         Name of the kernel, call or communicator; of the kernel behind the idle time, where the host was late. Empty where there is none.
     pattern : str
-        ``"persistent"``, ``"moving"`` where other ranks are late as often, or ``"once"``.
+        ``"persistent"``: in most steps; ``"moving"``: in some, others or none are late in the rest; or ``"once"``.
     cost_us : float
         What the others waited for it in all, in their median, and computed nothing.
     under : str
@@ -98,7 +98,9 @@ class Late:
     def words(self) -> str:
         """The finding as a sentence."""
         of = counted(self.of, "collective")
-        often = f"in {self.times:,} of {of}" if self.times > 1 else f"once, in one of {of}"
+        often = {"once": f"once, in one of {of}", "moving": f"now and then, in {self.times:,} of {of}"}.get(
+            self.pattern, f"in {self.times:,} of {of}"
+        )
         share = "" if self.share_of_step is None else f", which costs {percent(self.share_of_step)} of the steps"
         reason = _REASONS[self.cause].format(where=f"{self.where} under {self.under}" if self.under else self.where)
         return f"Rank {self.rank} is late {often}, by {time_text(self.median_us * 1000)}{share}. {reason}"
@@ -122,14 +124,15 @@ def late_ranks(
     """Name the ranks that make collectives late, worst first.
 
     A rank is late in a collective that it begins last, and later than the median of the others by six times its usual scatter, four times
-    the noise of the clocks, and 5 µs. The cost is how long the others wait exposed, in their median. Late ranks are named where one that
+    the noise of the clocks, and 5 µs. The cost is how long the others wait exposed, in their median, with the communication that the
+    waiting pushes out from under their computing. Late ranks are named where one that
     is late most often costs 1 % of the time, all together cost 3 %, or one of them once costs 10 % of a step.
     """
     events = _events(matched, clocks, waits)
     if not len(events):
         return ()
     rank = matched.parts.rank[events]
-    cost_ns = _costs_ns(matched, waits)[matched.operation[events]]
+    cost_ns = _costs_ns(matched, waits, _pushed_ns(ranks, matched, waits, steps, events))[matched.operation[events]]
     whole_ns = float(steps.length_ns.sum()) or length_ns
     step_ns = float(np.median(steps.length_ns)) if len(steps) else length_ns
     of_rank, times = np.bincount(rank, weights=cost_ns, minlength=len(ranks)), np.bincount(rank, minlength=len(ranks))
@@ -148,12 +151,20 @@ def late_ranks(
         cause, where, under = _cause(ranks, matched, waits, at, own)
         if cause == "waiting":
             continue  # Another rank is late before, and is named.
-        pattern = "once" if len(own) == 1 else "persistent" if len(own) >= _OFTEN * len(events) else "moving"
+        pattern = _pattern(waits, steps, own, events)
         known = int((waits.known & (matched.parts.rank == at)).sum())
         share = float(of_rank[at] / steps.length_ns.sum()) if len(steps) else None
         median_us = float(np.median(waits.late_ns[own])) / 1e3
         found.append(Late(ranks[at].number, len(own), known, median_us, share, cause, where, pattern, float(of_rank[at]) / 1e3, under))
     return tuple(found)
+
+
+def _pattern(waits: Waits, steps: JobSteps, own: IntArray, events: IntArray) -> str:
+    """Return how often a rank is late: in one collective, in most steps, or in some. Where no steps are known, events stand for them."""
+    if len(own) == 1:
+        return "once"
+    late, of = (len(np.unique(steps.at(waits.start_ns[own]))), len(steps)) if len(steps) else (len(own), len(events))
+    return "persistent" if late >= _OFTEN * of else "moving"
 
 
 def _events(matched: Matched, clocks: Clocks, waits: Waits) -> IntArray:
@@ -183,16 +194,47 @@ def _jitter_ns(matched: Matched, waits: Waits, known: IntArray) -> float:
     return float(np.median(scatter)) if scatter else 0.0
 
 
-def _costs_ns(matched: Matched, waits: Waits) -> FloatArray:
-    """Return for each operation the median of the exposed waiting of all ranks but the last one."""
+def _costs_ns(matched: Matched, waits: Waits, pushed_ns: FloatArray) -> FloatArray:
+    """Return for each operation the median cost of the waiting of all ranks but the last one.
+
+    It is the exposed waiting, and what the rest of the waiting pushed.
+    """
     rows = np.flatnonzero(waits.known & (waits.last != np.arange(len(waits.last))))
-    order = rows[np.lexsort((waits.exposed_ns[rows], matched.operation[rows]))]
+    costs_ns = np.clip(pushed_ns, waits.exposed_ns, waits.waiting_ns)
+    order = rows[np.lexsort((costs_ns[rows], matched.operation[rows]))]
     found = np.zeros(len(matched))
     if len(order):
         begins = np.flatnonzero(np.diff(matched.operation[order], prepend=-1))
         size = np.diff(np.append(begins, len(order)))
-        exposed_ns = waits.exposed_ns[order]
-        found[matched.operation[order[begins]]] = (exposed_ns[begins + (size - 1) // 2] + exposed_ns[begins + size // 2]) / 2
+        own_ns = costs_ns[order]
+        found[matched.operation[order[begins]]] = (own_ns[begins + (size - 1) // 2] + own_ns[begins + size // 2]) / 2
+    return found
+
+
+def _pushed_ns(ranks: Sequence[Rank], matched: Matched, waits: Waits, steps: JobSteps, events: IntArray) -> FloatArray:
+    """Return how much more exposed communication a rank has from a late collective on than the rank that was waited for.
+
+    Waiting beside computing delays the transfers behind it, which then have nothing to hide under: it costs at the end of the step. A
+    collective counts until the next late one, or to the end of its step; where no steps are known, 0 is returned.
+    """
+    parts, found = matched.parts, np.zeros(len(matched.parts))
+    step = steps.at(waits.start_ns)
+    rows = np.flatnonzero(waits.known & (step >= 0) & np.isin(matched.operation, matched.operation[events]))
+    rows = rows[np.lexsort((waits.start_ns[rows], parts.rank[rows]))]
+    if not len(rows):
+        return found
+    until_ns = steps.end_ns[step[rows]]
+    until_ns[:-1] = np.where(np.diff(parts.rank[rows]) == 0, np.minimum(until_ns[:-1], waits.start_ns[rows[1:]]), until_ns[:-1])
+    for at in np.unique(parts.rank[rows]).tolist():
+        spans, work = ranks[at].trace.spans, work_of(ranks[at].trace)
+        communicating, computing = (
+            union(spans.start_ns[work == one], spans.end_ns[work == one]) for one in (Work.COMMUNICATION, Work.COMPUTE)
+        )
+        own = parts.rank[rows] == at
+        begin_ns = spans.start_ns[parts.span[rows[own]]].astype(np.float64)
+        length_ns = until_ns[own] - waits.start_ns[rows[own]]
+        found[rows[own]] = Coverage(_without(communicating, computing)).within(begin_ns, begin_ns + length_ns)
+    found[rows] = np.where(waits.last[rows] == rows, 0, found[rows] - found[waits.last[rows]])
     return found
 
 
@@ -358,6 +400,7 @@ def _innermost(rank: Rank, calls: IntArray, during: dict[str, float]) -> dict[st
     """Return times of calls without those of ranges, where a call explains as much: a range is around it."""
     spans = rank.trace.spans
     ranges = {spans.names[code] for code in np.unique(spans.name[calls[spans.kind[calls] == SpanKind.RANGE]]).tolist()}
+    during = {name: time_ns for name, time_ns in during.items() if not is_step(name)}  # All the others have their steps, too.
     own = {name: time_ns for name, time_ns in during.items() if name not in ranges}
     most = max(own.values(), default=0.0)
     around = {name: time_ns for name, time_ns in during.items() if name in ranges}
