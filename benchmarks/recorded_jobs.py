@@ -495,7 +495,7 @@ def _line(found: dict[str, Any]) -> str:
     )
     counts = found["collectives"]
     late = "; ".join(
-        f"{each['rank']} {each['pattern']} {each['cause']} {each['where'][:30]} {each['under']} {each['times']}/{each['of']} {each['share_of_step']:.0%}"
+        f"{each['rank']} {each['pattern']} {each['cause']} {each['where'][:60]} {each['under']} {each['times']}/{each['of']}"
         for each in found["late"]
     )
     step = found["step_us"]["median"]

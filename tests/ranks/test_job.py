@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.ranks.jobs import planted, rows_of, with_rows
+from tests.ranks.jobs import REDUCE, planted, rows_of, with_rows
 
 import streamscope as ss
 from streamscope.errors import OutputError, TraceError
@@ -190,3 +190,45 @@ def test_the_heat_map_of_many_ranks_and_steps_stays_small(monkeypatch):
     drawn = ss.results.views.pictures(replace(by_hand(), ranks=by_hand().ranks * 500))["waiting"]()
     assert len(drawn) < 140_000
     assert "step 499" in drawn
+
+
+def repeated(seed: int, *, waits: bool, kernels: int = 1) -> Job:
+    """Return six steps of two ranks without ranges: three products with an all-reduce behind each, on another stream.
+
+    Starts on the GPU are shuffled a little, launches are not. The host waits once in each step, or kernels of one name stand before each
+    all-reduce in numbers that do not repeat.
+    """
+    ranks = []
+    for number in range(2):  # Both have the same times.
+        rng, rows, call = np.random.default_rng(seed), [], 0
+        for step in range(6):
+            for at in range(3):
+                begin = 1000 * step + 250 * at
+                for name, lane, delay in (*[("gemm", "main", 5)] * (kernels or int(rng.integers(1, 7))), (REDUCE, "comm", 40)):
+                    start, long = begin + delay + int(rng.integers(0, 20)), {"main": 3, "comm": 30}[lane]
+                    rows += [
+                        ("launch", "cudaLaunchKernel", "host", begin, begin + 1, call),
+                        ("kernel", name, lane, start, start + long, call),
+                    ]
+                    begin, call = begin + 25, call + 1
+            if waits:
+                rows.append(("sync", "cudaDeviceSynchronize", "host", 1000 * step + 800, 1000 * step + 990))
+        rows = sorted(rows, key=lambda row: row[3])
+        spans = SpanTable.of(*((kind, name, lane, at * 1000, end * 1000, *rest) for kind, name, lane, at, end, *rest in rows))
+        reduces = np.flatnonzero(spans.name == spans.names.index(REDUCE))
+        found = Collectives.from_columns(reduces, "all_reduce", nbytes=64, ranks=2, communicator="w", sequence=range(18))
+        info = TraceInfo("kineto", f"r{number}", DeviceInfo("cuda", "NVIDIA H100"), "kineto", rank=number, zero_ns=0)
+        ranks.append(Rank(number, f"{number}.json", Trace(spans, info, collectives=found)))
+    return Job.of(ranks)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_host_ends_a_step_that_repeats_where_it_waits(seed):
+    steps = repeated(seed, waits=True).steps
+    assert steps.by == "repetition"
+    assert len(steps) == 5
+    assert steps.length_ns == pytest.approx(np.full(5, 1_000_000), abs=31_000)
+
+
+def test_equal_collectives_alone_are_no_steps():
+    assert len(repeated(0, waits=False, kernels=0).steps) == 0

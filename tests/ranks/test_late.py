@@ -119,13 +119,41 @@ def rank_of(number, rows):
 
 
 def test_waiting_beside_computing_costs_what_it_pushes_out_from_under_it():
-    """Rank 0 computes until 500 µs. Its first all-reduce waits from 100 to 450 µs, hidden; so 250 µs of transfers come behind the computing."""
+    """Rank 0 computes until 500 µs. Its first all-reduce waits from 100 to 450 µs, hidden; 250 µs of transfers are behind the computing."""
     others = rank_of(0, beside([(0, 500)], [(100, 550), (550, 650), (650, 750)]))
     late = rank_of(1, beside([(0, 300), (300, 400), (400, 700)], [(450, 550), (550, 650), (650, 750)]))
     (found,) = Job.of([others, late]).late
     assert (found.rank, found.pattern, found.times) == (1, "persistent", 10)
     # Exposed on rank 0 from the first all-reduce on: 500 to 750 µs; on rank 1: 700 to 750.
     assert found.cost_us == pytest.approx(10 * 200, abs=1)
+
+
+SIN, ADD = (
+    f"void at::native::vectorized_elementwise_kernel<8, at::native::{functor}(at::TensorIteratorBase&)::{{lambda()#1}}>(int)"
+    for functor in ("sin_kernel_cuda", "add_kernel")
+)
+
+
+def test_kernels_of_one_template_are_told_apart_by_their_function():
+    """All kernels have one short name. Rank 1 has one more in each step."""
+    symbols = {"k0": ADD, "k1": ADD, "augment": SIN}
+    ranks = []
+    for rank in planted(2, slow=lambda step, at: (1, 250) if at == 0 else None).ranks:
+        spans, rows = rank.trace.spans, []
+        for kind, name, lane, begin, end in rows_of(rank):
+            parts = [(name, begin, end)]
+            if name == "k0" and end - begin > 400_000:
+                parts = [(name, begin, begin + 200_000), ("augment", begin + 200_000, end)]
+            rows += [(kind, name, lane, *times) for name, *times in parts]
+        several = with_rows(rank, rows)
+        spans = several.trace.spans
+        names = (*spans.names, "vectorized_elementwise_kernel", ADD, SIN)
+        code = {name: names.index(text) for name, text in symbols.items()}
+        symbol = np.array([code.get(spans.names[name], -1) for name in spans.name])
+        name = np.where(symbol >= 0, len(spans.names), spans.name)
+        ranks.append(replace(several, trace=replace(several.trace, spans=replace(spans, names=names, name=name, symbol=symbol))))
+    (late,) = Job.of(ranks).late
+    assert (late.rank, late.cause, late.where) == (1, "more work", "vectorized_elementwise_kernel sin_kernel_cuda")
 
 
 def test_a_rank_that_is_late_in_few_steps_is_not_called_persistent():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,8 @@ from streamscope.ranks.places import places_of
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.steps import JobSteps, is_step
 from streamscope.ranks.waiting import Coverage, Waits
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanKind
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanKind, SpanTable
+from streamscope.trace.symbols import readable_name
 from streamscope.words import counted, percent, time_text
 
 _LEAST_NS = 5_000
@@ -281,8 +283,24 @@ def _under(rank: Rank, name: str) -> str:
     """Return the module or range that launches most of the time of a name."""
     spans = rank.trace.spans
     code, texts = places_of(rank.trace)
-    rows = np.flatnonzero((spans.name == spans.names.index(name)) & (code >= 0)) if name in spans.names else code[:0]
+    rows = np.flatnonzero(code >= 0)
+    label = _labels(rank, rows)
+    rows = rows[np.isin(_codes(spans)[rows], [one for one, text in label.items() if text == name])]
     return texts[int(np.bincount(code[rows], weights=spans.duration_ns[rows]).argmax())] if len(rows) else ""
+
+
+def _codes(spans: SpanTable) -> IntArray:
+    """Return an index into the names for each span: of its symbol, since kernels of one template share a short name."""
+    return np.where(spans.symbol >= 0, spans.symbol, spans.name)
+
+
+def _labels(rank: Rank, rows: IntArray) -> dict[int, str]:
+    """Return the names of some spans, with their functions where they are kernels of a template, by code."""
+    spans = rank.trace.spans
+    symbols = set(np.unique(spans.symbol[rows]).tolist())
+    return {
+        code: readable_name(spans.names[code]) if code in symbols else spans.names[code] for code in np.unique(_codes(spans)[rows]).tolist()
+    }
 
 
 def _of_one_communicator(rank: Rank, matched: Matched, waits: Waits, late: int, events: IntArray) -> IntArray:
@@ -387,13 +405,15 @@ def _without(these: Intervals, others: Intervals) -> Intervals:
 
 def _by_name(rank: Rank, rows: IntArray, inside_ns: Any) -> tuple[dict[str, float], dict[str, float]]:
     """Return the time and the number of spans of each name."""
-    spans = rank.trace.spans
     there = inside_ns > 0
-    code = spans.name[rows[there]]
+    code = _codes(rank.trace.spans)[rows[there]]
     time_ns = np.bincount(code, weights=inside_ns[there], minlength=1)
     number = np.bincount(code, minlength=1)
-    used = np.flatnonzero(number).tolist()
-    return {spans.names[one]: float(time_ns[one]) for one in used}, {spans.names[one]: float(number[one]) for one in used}
+    times, counts = defaultdict[str, float](float), defaultdict[str, float](float)
+    for one, label in _labels(rank, rows[there]).items():
+        times[label] += float(time_ns[one])
+        counts[label] += float(number[one])
+    return dict(times), dict(counts)
 
 
 def _innermost(rank: Rank, calls: IntArray, during: dict[str, float]) -> dict[str, float]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamscope.arrays import FloatArray, IntArray
 from streamscope.ranks.clocks import Clocks
-from streamscope.ranks.matching import Matched
+from streamscope.ranks.matching import Matched, Parts
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.waiting import Waits
 from streamscope.trace.joins import call_rows
@@ -23,6 +23,8 @@ _LIKE_STEPS = re.compile(r"step|iter|batch", re.IGNORECASE)
 _LEAST = 3
 """Steps that are found by repetition, at least."""
 _ALIKE = 0.98
+_MOST_TRIED = 4
+"""Ranks on which a repetition is looked for: a kernel that one of them has once hides it there."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ def steps_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Wai
     """Find the steps of a job.
 
     ``ProfilerStep#3`` of PyTorch's profiler comes first, then ranges named like ``step 3``, then the shortest sequence of collectives that
-    repeats three times at least. A step begins with the first work on a GPU that was launched in its range.
+    repeats three times at least, with the kernels and the host's waits between them.
+
+    A step begins with the first work on a GPU that was launched in its range.
     """
     for wanted in (lambda name: name == _PROFILER, lambda name: bool(_LIKE_STEPS.search(name))):
         found: dict[int, list[float]] = {}
@@ -120,35 +124,85 @@ def _ranged(spans: SpanTable, wanted: Callable[[str], bool]) -> tuple[str, dict[
     return label, begins, int(end_ns.max())
 
 
-def _repeated(ranks: Sequence[Rank], matched: Matched, waits: Waits) -> JobSteps:
-    """Return steps as the shortest period of collectives, and of the kernels before each, on the rank that has most collectives.
+def _launched(spans: SpanTable) -> tuple[IntArray, IntArray]:
+    """Return the rows of all work on the GPU in the order in which the host launched it, and when: work without a call, when it began."""
+    device = np.flatnonzero(spans.kind >= SpanKind.KERNEL)
+    device = device[spans.kind[device] != SpanKind.GRAPH]
+    call = call_rows(spans, device)
+    launched_ns = np.where(call >= 0, spans.start_ns[call], spans.start_ns[device])
+    order = np.argsort(launched_ns, kind="stable")  # Rows are in the order of their starts.
+    return device[order], launched_ns[order]
 
-    A step begins where the one before ends its last collective.
+
+def _repeated(ranks: Sequence[Rank], matched: Matched, waits: Waits) -> JobSteps:
+    """Return steps as the shortest period of collectives, with the kernels and the host's waits before each, on one of the busiest ranks.
+
+    The order is that of their launches: streams run beside each other, so the order of starts differs from step to step. A step begins
+    where the one before ends its last collective. If only the collectives repeat, a period of one is none: all sequences of equal
+    collectives have it.
     """
-    none = JobSteps(np.zeros(0), np.zeros(0))
     parts = matched.parts
     rows = np.flatnonzero(waits.known)
-    if len(rows) < _LEAST:
-        return none
-    busiest = int(np.bincount(parts.rank[rows]).argmax())
-    own = rows[parts.rank[rows] == busiest]
-    own = own[np.argsort(waits.start_ns[own], kind="stable")]
-    kinds = np.stack([parts.communicator[own], parts.kind[own], parts.nbytes[own]])
-    for tokens in (np.vstack([kinds, _signature(ranks[busiest].trace.spans, parts.span[own])]), kinds):
-        period = _period(np.unique(tokens, axis=1, return_inverse=True)[1].reshape(-1))
-        if period is not None:
-            ends = waits.end_ns[own[period - 1 :: period]]
-            return JobSteps(ends[:-1], ends[1:], "repetition")
-    return none
+    count = np.bincount(parts.rank[rows], minlength=1)
+    busiest = np.flatnonzero(count == count.max())[:_MOST_TRIED].tolist() if len(rows) >= _LEAST else []
+    sequences = [_Sequence.of(ranks[at], parts, rows[parts.rank[rows] == at]) for at in busiest]
+    for attempt in ("waits", "kernels", "collectives"):
+        for each in sequences:
+            period = _period(each.tokens(attempt))
+            if period is not None and (period > 1 or attempt != "collectives"):
+                whole = len(each.part) // period * period
+                ends = np.maximum.accumulate(waits.end_ns[each.part[:whole]].reshape(-1, period).max(axis=1))
+                return JobSteps(ends[:-1], ends[1:], "repetition")
+    return JobSteps(np.zeros(0), np.zeros(0))
 
 
-def _signature(spans: SpanTable, collectives: IntArray) -> IntArray:
-    """Return a number for the kernels that begin between each collective and the one before: the same for the same names and counts."""
-    kernels = np.flatnonzero(spans.kind == SpanKind.KERNEL)
-    before = np.searchsorted(collectives, kernels)  # Rows are in the order of their starts.
-    mixed = (spans.name[kernels].astype(np.int64) * 2654435761) % 1_000_003
-    counted = np.bincount(before, weights=mixed, minlength=len(collectives) + 1)
-    return counted[: len(collectives)].astype(np.int64)
+@dataclass(frozen=True)
+class _Sequence:
+    """Collectives of one rank in the order of their launches: equally long columns.
+
+    Attributes
+    ----------
+    part : int64 array
+        Row in the parts of collectives.
+    kinds : int64 array
+        Of each, communicator, kind and size: three rows.
+    kernels, waits : int64 arrays
+        Numbers for the kernels launched, and for the calls that wait for the GPU, since the one before; the same for the same names.
+    """
+
+    part: IntArray
+    kinds: IntArray
+    kernels: IntArray
+    waits: IntArray
+
+    @classmethod
+    def of(cls, rank: Rank, parts: Parts, rows: IntArray) -> _Sequence:
+        spans = rank.trace.spans
+        device, launched_ns = _launched(spans)
+        place = np.zeros(len(spans), np.int64)
+        place[device] = np.arange(len(device))
+        rows = rows[np.argsort(place[parts.span[rows]])]
+        at = place[parts.span[rows]]
+        kernels = device[spans.kind[device] == SpanKind.KERNEL]
+        waits = np.flatnonzero(spans.kind == SpanKind.SYNC)
+        return cls(
+            rows,
+            np.stack([parts.communicator[rows], parts.kind[rows], parts.nbytes[rows]]),
+            _signature(spans.name[kernels], np.searchsorted(at, place[kernels]), len(rows)),
+            _signature(spans.name[waits], np.searchsorted(launched_ns[at], spans.start_ns[waits]), len(rows)),
+        )
+
+    def tokens(self, attempt: str) -> IntArray:
+        """Return a number for each collective: the same for those that are alike, with what is before them."""
+        beside = {"waits": (self.kernels, self.waits), "kernels": (self.kernels,), "collectives": ()}[attempt]
+        found: IntArray = np.unique(np.vstack((self.kinds, *beside)), axis=1, return_inverse=True)[1].reshape(-1)
+        return found
+
+
+def _signature(name: IntArray, before: IntArray, count: int) -> IntArray:
+    """Return a number for the spans before each collective: the same for the same names and counts."""
+    mixed = (name.astype(np.int64) * 2654435761) % 1_000_003
+    return np.bincount(before, weights=mixed, minlength=count + 1)[:count].astype(np.int64)
 
 
 def _period(token: IntArray) -> int | None:
