@@ -206,13 +206,16 @@ def _signature(name: IntArray, before: IntArray, count: int) -> IntArray:
 
 
 def _period(token: IntArray) -> int | None:
-    """Return the shortest period of a sequence that holds for nearly all of it, three times at least."""
+    """Return the shortest period of a sequence that holds for nearly all of it, three times at least.
+
+    The first token is not compared: part of what came before that collective may lie before the recording.
+    """
     count = np.bincount(token)
     often = np.flatnonzero(count >= _LEAST)
     if not len(often):
         return None
     places = np.flatnonzero(token == often[count[often].argmin()])
     for period in np.unique(places[1:] - places[0]).tolist():
-        if _LEAST * period <= len(token) and np.mean(token[period:] == token[:-period]) >= _ALIKE:
+        if _LEAST * period <= len(token) and np.mean(token[period + 1 :] == token[1:-period]) >= _ALIKE:
             return int(period)
     return None
