@@ -147,6 +147,8 @@ def test_a_report_shows_where_time_goes(trace, tmp_path, browser, violations, bu
     page.keyboard.press("n")
     page.wait_for_selector(".ss-launched")
     assert page.locator(".ss-launched").inner_text() == "launched in <b>forward, defined at model.py:12 in module Net_0"
+    told = "(({ details, state }) => details.shown.codeOf(0, state.selection.span))(document.querySelector('#timeline').timeline)"
+    assert page.evaluate(told) == [page.locator(".ss-launched").inner_text()]  # for its tooltip
     lit = page.evaluate("[...document.querySelectorAll('.ss-lit')].map((frame) => frame.textContent)")
     assert lit == ["GPU", "Net_0", "<b>forward", "matmul"]
     # The tables are sorted by their headings. On paper none scrolls: Chromium leaves out a row of those that do at the end of a page.

@@ -48,6 +48,7 @@ def test_the_line_rises_from_nothing_and_its_peak_is_marked():
     assert (float(place) - GUTTER) / AREA * 1000 == pytest.approx(200, abs=0.5)
     assert float(height) == 2
     assert "peak: 4.0 MiB at 0.200 µs" in drawn
+    assert ">4.0 MiB</text>" in drawn
     assert f"V{2 + LINE * 0.75:.1f}" in drawn
 
 

@@ -40,8 +40,8 @@ class CounterLine:
     value: Array
     low: float
     high: float
-    peak: tuple[float, str] | None = None
-    """Place of the highest value, and words on it."""
+    peak: tuple[float, str, str] | None = None
+    """Place of the highest value, the value in words, and words on it."""
 
 
 def memory_lines(trace: Trace, zero_ns: float, scale: float, width: float) -> dict[int, CounterLine]:
@@ -54,7 +54,8 @@ def memory_lines(trace: Trace, zero_ns: float, scale: float, width: float) -> di
         left = (time_ns - zero_ns) * scale
         first, behind = max(0, int(np.searchsorted(left, 0, side="right")) - 1), int(np.searchsorted(left, width, side="right"))
         at, mib = (found.peak.at_ns - zero_ns) * scale, held / 2**20
-        peak = (at, f"peak: {binary_size(found.peak.bytes)} at {time_text(found.peak.at_ns)}") if 0 <= at <= width else None
+        size = binary_size(found.peak.bytes)
+        peak = (at, size, f"peak: {size} at {time_text(found.peak.at_ns)}") if 0 <= at <= width else None
         lines[found.gpu] = CounterLine("memory, MiB", np.maximum(left[first:behind], 0), mib[first:behind], 0.0, float(mib.max()), peak)
     return lines
 
@@ -103,9 +104,11 @@ def drawn_counter(line: CounterLine, gutter: float, top: float, width: float, co
     steps.append(f"H{gutter + width:.1f}")
     parts.append(shape("path", d="".join(steps), fill="none", stroke=palette.OVERLAPPED, stroke_width=1.2))
     if line.peak is not None:
-        place, said = line.peak
+        place, size, said = line.peak
         y = top + 2 + LINE * (1 - float(line.value.max()) / line.high)
         parts.append(shape("circle", shape("title", words(said)), cx=gutter + place, cy=y, r=2.5, fill=palette.SLOWER, class_="peak"))
+        behind = place + 8 + LETTER * len(size) < width
+        parts.append(small_text(gutter + place + (5 if behind else -5), y + 8, size, "start" if behind else "end", palette.INK))
     return parts
 
 

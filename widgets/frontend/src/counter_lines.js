@@ -36,6 +36,23 @@ export function decodeCounters({ lanes, left_out, markers, notes }, block) {
 }
 
 /**
+ * Lanes of several engines: those of one counter below each other and with one range, so that they can be compared.
+ *
+ * @template {{ lane: CounterLane }} Row
+ * @param {Row[]} rows
+ * @returns {Row[]}
+ */
+export function comparable(rows) {
+  /** @type {Map<string, Row[]>} */
+  const counters = new Map();
+  for (const row of rows) counters.set(row.lane.label, [...(counters.get(row.lane.label) ?? []), row]);
+  return [...counters.values()].flatMap((same) => {
+    const [low, high] = [Math.min(...same.map(({ lane }) => lane.low)), Math.max(...same.map(({ lane }) => lane.high))];
+    return same.map((row) => ({ ...row, lane: { ...row.lane, low, high } }));
+  });
+}
+
+/**
  * The value at a time; null before the first one.
  *
  * @param {Line} line

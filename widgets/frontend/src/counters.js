@@ -1,7 +1,7 @@
 // Lanes of memory and counters under the streams, on their axis; markers and the reader's notes through all lanes.
 
 import { offAxis } from "./align.js";
-import { decodeCounters, stepsOf, valueAt, valueWords } from "./counter_lines.js";
+import { comparable, decodeCounters, stepsOf, valueAt, valueWords } from "./counter_lines.js";
 import { aria, contextOf, make } from "./dom.js";
 import { timeAt } from "./geometry.js";
 import { sceneOf } from "./scene.js";
@@ -29,11 +29,10 @@ import { fitted, font } from "./text.js";
  * @property {(base?: boolean) => void} redraw
  */
 
-/** @typedef {{ group: number, lane: CounterLane, top: number }} Row */
+/** @typedef {{ group: number, lane: CounterLane, top: number, height: number, line: number }} Row `line` is the height of what is drawn in it */
 
-// In CSS pixels.
-const LANE = 40;
-const LINE = 30;
+// In CSS pixels; of several engines there are more lanes, which are lower.
+const SIZES = { one: { height: 40, line: 30 }, several: { height: 30, line: 26 } };
 const GAP = 4;
 const NAMES = 16;
 
@@ -92,18 +91,18 @@ export class CounterLanes {
     this.box.hidden = !shown || !groups;
     if (!groups || !shown) return;
     this.plot = scene.layout.plot;
-    const marked = scene.layout.groups.some(({ index }) => groups[index].markers.time.length);
+    const marked = scene.layout.groups.filter(({ index }) => groups[index].markers.time.length);
     const noted = scene.layout.groups.filter(({ index }) => groups[index].notes.length);
-    const heads = NAMES * (Number(marked) + noted.length);
+    const heads = NAMES * (marked.length + noted.length);
     const rows = rowsOf(scene, groups, heads);
-    this.size(scene, rows.length ? rows[rows.length - 1].top + LANE + GAP : heads);
+    this.size(scene, rows.length ? rows[rows.length - 1].top + rows[0].height + GAP : heads);
     const ctx = contextOf(this.canvas);
     ctx.fillStyle = scene.theme.ground;
     ctx.fillRect(0, 0, this.canvas.width, this.canvas.height);
     ctx.textBaseline = "middle";
     for (const row of rows) this.drawLane(ctx, scene, row, rows);
-    if (marked) for (const { index, body, bottom } of scene.layout.groups) this.drawMarkers(ctx, scene, index, body, bottom);
-    noted.forEach((group, place) => this.drawNotes(ctx, scene, group, NAMES * (Number(marked) + place), noted.length > 1));
+    marked.forEach((group, place) => this.drawMarkers(ctx, scene, group, NAMES * place, marked.length > 1 ? rows : null));
+    noted.forEach((group, place) => this.drawNotes(ctx, scene, group, NAMES * (marked.length + place), noted.length > 1));
     const left = scene.layout.groups.reduce((sum, { index }) => sum + groups[index].left_out, 0);
     const words = noted.flatMap(({ index }) => this.notesAt(scene, index));
     this.canvas.title = words.join("\n") || (left ? `${left} more counters are not drawn: those with most values are.` : "");
@@ -204,22 +203,17 @@ export class CounterLanes {
    * @param {Row} row
    * @param {Row[]} rows
    */
-  drawLane(ctx, scene, { group, lane, top }, rows) {
+  drawLane(ctx, scene, { group, lane, top, height, line: high }, rows) {
     const { geometry: g, theme } = sceneOf(scene, group);
     const { cursor, viewer } = this.timeline;
     const now = cursor === null ? null : offAxis(viewer.alignments[group], cursor);
-    const [y, base] = [g.px(top + (LANE - LINE) / 2), g.px(top + (LANE + LINE) / 2)];
+    const [y, base] = [g.px(top + (height - high) / 2), g.px(top + (height + high) / 2)];
     ctx.fillStyle = theme.lane;
     ctx.fillRect(g.left, y, g.right - g.left, base - y);
-    const several = new Set(rows.map((each) => each.group)).size > 1;
-    const label = several ? `${scene.model.groups[group].label} · ${lane.label}` : lane.label;
+    const labels = isOfSeveral(rows) ? [lane.label, scene.model.groups[group].label] : [lane.label];
     ctx.font = font(scene, 11);
     ctx.fillStyle = theme.soft;
-    ctx.fillText(fitted(ctx, label, g.left - g.px(14)), g.px(6), y + g.px(8));
-    if (now !== null) {
-      ctx.fillStyle = theme.ink;
-      ctx.fillText(fitted(ctx, valuesAt(lane, now), g.left - g.px(14)), g.px(6), y + g.px(22));
-    }
+    labels.forEach((label, place) => ctx.fillText(fitted(ctx, label, g.left - g.px(14)), g.px(6), y + g.px(7 + 13 * place)));
     /** @param {number} value */
     const toY = (value) => {
       const largest = Math.max(Math.abs(lane.low), Math.abs(lane.high)) || 1; // The range of two doubles may be no double.
@@ -244,26 +238,36 @@ export class CounterLanes {
       write(ctx, scene, words, g.right - g.px(4) - ctx.measureText(words).width, place ? base - g.px(6) : y + g.px(7), theme.soft);
     });
     if (now !== null) {
+      const x = Math.round(g.x(now));
       ctx.fillStyle = theme.ink;
-      ctx.fillRect(Math.round(g.x(now)), y, Math.max(1, Math.round(g.dpr)), base - y);
+      ctx.fillRect(x, y, Math.max(1, Math.round(g.dpr)), base - y);
+      ctx.font = font(scene, 11);
+      const words = valuesAt(lane, now);
+      const width = ctx.measureText(words).width;
+      write(ctx, scene, words, x + g.px(8) + width > g.right ? x - g.px(6) - width : x + g.px(6), (y + base) / 2, theme.ink);
     }
     ctx.restore();
   }
 
   /**
-   * A line for each marker through the lanes of its group and those of the counters, with its name where there is room.
+   * A line for each marker through the lanes of its group and of its counters, with its name where there is room.
    *
    * @param {CanvasRenderingContext2D} ctx
    * @param {Scene} scene
-   * @param {number} group
-   * @param {number} body
-   * @param {number} bottom
+   * @param {{ index: number, body: number, bottom: number }} group
+   * @param {number} top of the row of names
+   * @param {Row[] | null} rows lanes of all groups, where several have markers
    */
-  drawMarkers(ctx, scene, group, body, bottom) {
+  drawMarkers(ctx, scene, { index: group, body, bottom }, top, rows) {
     const { geometry: g, theme } = sceneOf(scene, group);
     const { time, name, texts } = /** @type {Counters[]} */ (this.groups)[group].markers;
     const above = this.timeline.stage.baseContext;
     ctx.font = font(scene, 11);
+    ctx.fillStyle = theme.soft;
+    const label = rows ? `${scene.model.groups[group].label} · markers` : "markers";
+    ctx.fillText(fitted(ctx, label, g.left - g.px(14)), g.px(6), g.px(top + NAMES / 2));
+    const own = rows?.filter((row) => row.group === group).map((row) => [row.top, row.top + row.height]) ?? [];
+    const below = rows ? [[top, top + NAMES], ...own].map((ends) => ends.map(g.px)) : [[0, this.canvas.height]];
     let [place, free] = [-Infinity, g.left];
     for (let i = 0; i < time.length; i++) {
       const x = Math.round(g.x(time[i]));
@@ -271,7 +275,7 @@ export class CounterLanes {
       if (x < g.left || x > g.right || x < place + 2 * g.dpr) continue;
       place = x;
       for (const [context, from, to] of /** @type {[CanvasRenderingContext2D, number, number][]} */ ([
-        [above, g.px(body), g.px(bottom)], [ctx, 0, this.canvas.height],
+        [above, g.px(body), g.px(bottom)], ...below.map((ends) => [ctx, ...ends]),
       ])) {
         context.fillStyle = theme.accent;
         context.fillRect(x, from, Math.max(1, Math.round(g.dpr)), to - from);
@@ -282,7 +286,7 @@ export class CounterLanes {
       const words = x >= free ? fitted(ctx, texts[name[i]], next - x - g.px(8)) : "";
       if (!words) continue;
       ctx.fillStyle = theme.ink;
-      ctx.fillText(words, x + g.px(4), g.px(NAMES / 2));
+      ctx.fillText(words, x + g.px(4), g.px(top + NAMES / 2));
       free = x + g.px(8) + ctx.measureText(words).width;
     }
   }
@@ -290,6 +294,9 @@ export class CounterLanes {
 
 /** @param {NoteHeader} note */
 const noteWords = ({ number, text, lane }) => `${number}: ${text}${lane ? ` (${lane})` : ""}`;
+
+/** @param {{ group: number }[]} rows */
+const isOfSeveral = (rows) => rows.some(({ group }) => group !== rows[0].group);
 
 /**
  * Where each lane of the shown groups lies.
@@ -300,8 +307,9 @@ const noteWords = ({ number, text, lane }) => `${number}: ${text}${lane ? ` (${l
  * @returns {Row[]}
  */
 function rowsOf(scene, groups, top) {
-  return scene.layout.groups.flatMap(({ index }) => groups[index].lanes.map((lane) => ({ group: index, lane })))
-    .map((row, place) => ({ ...row, top: top + place * (LANE + GAP) }));
+  const rows = scene.layout.groups.flatMap(({ index }) => groups[index].lanes.map((lane) => ({ group: index, lane })));
+  const size = SIZES[isOfSeveral(rows) ? "several" : "one"];
+  return (isOfSeveral(rows) ? comparable(rows) : rows).map((row, place) => ({ ...row, ...size, top: top + place * (size.height + GAP) }));
 }
 
 /**

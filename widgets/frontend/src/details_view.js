@@ -5,7 +5,8 @@ import style from "./details.css";
 import { make } from "./dom.js";
 import { FlameChart } from "./flame.js";
 import { around } from "./flame_tree.js";
-import { canOpen, placeOf } from "./places.js";
+import { originOf } from "./origins.js";
+import { canOpen, placeOf, wordsOf } from "./places.js";
 
 /**
  * @import { Owner as CountersOwner } from "./counters.js"
@@ -105,23 +106,70 @@ export class DetailsView {
       if (this.timeline.selected !== selected || number < 0) return;
       if (!flame.box.hidden && (flame.group !== group || flame.tree !== tree)) await flame.open(group);
       flame.light(tree.frames[number]);
-      this.tell(tree.frames[number]);
+      this.tell(tree.frames[number], selected);
     } catch {
       // Nothing is known of it, and the panel says nothing.
     }
   }
 
-  /** @param {Frame} frame */
-  tell(frame) {
-    const frames = around(frame);
-    const line = frames.find(({ file }) => file);
-    const inner = frames.find(({ kind }) => kind === "module");
-    // The panel has the line of an operation's own, its module, and the ranges around a span.
-    if ((!line && !inner) || (line?.kind === "line" && !canOpen(line.file))) return;
-    const words = line ? [line.kind === "function" ? `launched in ${line.name}, defined at ` : "launched at ", placeOf(line, this.timeline.stage)] : [];
-    const where = inner ? `${line ? " in" : "launched in"} module ${inner.name}` : "";
+  /**
+   * Say in the panel which code launched the selected span.
+   *
+   * @param {Frame} frame
+   * @param {Highlight} selected
+   */
+  tell(frame, { group, span }) {
+    const { line, words, where } = launchOf(frame);
+    // Of an operation, the panel has the line; of all spans, the ranges around them.
+    if (!words && !where) return;
+    if (line?.kind === "line" && !canOpen(line.file) && this.hasLine(group, span)) return;
     const { box } = this.timeline.panel;
     box.querySelector(".ss-launched")?.remove();
-    box.firstElementChild?.after(make("div", "ss-launched", ...words, where));
+    box.firstElementChild?.after(make("div", "ss-launched", words, line ? placeOf(line, this.timeline.stage) : "", where));
   }
+
+  /**
+   * Whether the operation of a span tells its line.
+   *
+   * @param {number} group
+   * @param {number} span
+   */
+  hasLine(group, span) {
+    const { model } = this.timeline;
+    return !!originOf(model, model.groups[group], model.groups[group].operation[span]).line;
+  }
+
+  /**
+   * Which code launched a span, for its tooltip; nothing where its tree has not come yet, or where the tooltip has the line.
+   *
+   * @param {number} group
+   * @param {number} span
+   * @returns {string[]}
+   */
+  codeOf(group, span) {
+    const { flame, timeline: { model, tiles } } = this;
+    if (!flame || tiles || model.groups[group].thin || !model.details.includes("code") || this.hasLine(group, span)) return [];
+    const tree = flame.known.get(`${group}/${flame.by}`);
+    if (!tree) flame.treeOf(group, flame.by).catch(() => {}); // The next tooltip has it.
+    const frame = tree?.frames[tree.of?.[span] ?? -1];
+    if (!frame) return [];
+    const { line, words, where } = launchOf(frame);
+    return [words + (line ? wordsOf(line) : "") + where].filter(Boolean);
+  }
+}
+
+/**
+ * Which code launched what lies in a frame: the line, the words before it, and the module after it.
+ *
+ * @param {Frame} frame
+ */
+function launchOf(frame) {
+  const frames = around(frame);
+  const line = frames.find(({ file }) => file);
+  const inner = frames.find(({ kind }) => kind === "module");
+  return {
+    line,
+    words: !line ? "" : line.kind === "function" ? `launched in ${line.name}, defined at ` : "launched at ",
+    where: inner ? `${line ? " in" : "launched in"} module ${inner.name}` : "",
+  };
 }

@@ -60,6 +60,8 @@ export class FlameChart {
     this.ask = ask;
     /** @type {Map<string, Promise<Tree>>} */
     this.trees = new Map();
+    /** @type {Map<string, Tree>} those that have come */
+    this.known = new Map();
     /** @type {Tree | null} */
     this.tree = null;
     /** @type {Frame | null} the frame that fills the width */
@@ -107,7 +109,11 @@ export class FlameChart {
     const key = `${group}/${by}`;
     const known = this.trees.get(key);
     if (known) return known;
-    const asked = this.ask({ type: "tree", group, by }).then(({ header, block }) => decodeTree(header, block));
+    const asked = this.ask({ type: "tree", group, by }).then(({ header, block }) => {
+      const tree = decodeTree(header, block);
+      this.known.set(key, tree);
+      return tree;
+    });
     asked.catch(() => this.trees.delete(key));
     this.trees.set(key, asked);
     return asked;

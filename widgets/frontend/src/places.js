@@ -17,12 +17,15 @@ const NO_FILE = /^(In\[|<)/; // a notebook's cell, or code that was never in a f
  */
 export const canOpen = (file) => document.body.dataset.jpThemeLight !== undefined && !NO_FILE.test(file);
 
+/** @param {{ file: string, line: number }} place */
+export const wordsOf = ({ file, line }) => (line ? `${file}:${line}` : file);
+
 /**
  * @param {{ file: string, line: number }} place
  * @param {Pick<Stage, "nudge">} stage
  */
 export function placeOf({ file, line }, stage) {
-  const words = line ? `${file}:${line}` : file;
+  const words = wordsOf({ file, line });
   if (!canOpen(file)) return make("span", "ss-place", words);
   /** @param {string} text */
   const say = (text) => stage.nudge(text, 4000);

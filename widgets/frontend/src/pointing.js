@@ -13,6 +13,7 @@ import { swatchOf } from "./spans.js";
 
 /**
  * @import { Arrangement } from "./arrangement.js"
+ * @import { Details } from "./details.js"
  * @import { Heads } from "./heads.js"
  * @import { Highlight } from "./join.js"
  * @import { Box, Hit, Layout } from "./layout.js"
@@ -51,6 +52,7 @@ import { swatchOf } from "./spans.js";
  * @property {Pick<Heads, "hover">} heads
  * @property {Pick<Tooltip, "show" | "hide">} tooltip
  * @property {Pick<Stage, "axisTop">} stage
+ * @property {Pick<Details, "shown">} details
  * @property {(base?: boolean) => void} redraw
  * @property {(group: number, span: number) => void} select
  * @property {() => void} clear
@@ -153,11 +155,13 @@ export class Pointing {
    * @param {Pointer} at
    */
   showTip(found, hit, at) {
-    const { model, tooltip, cursor, viewer } = this.timeline;
+    const { model, tooltip, cursor, viewer, details } = this.timeline;
     if (found && hit.area === "lane") {
       const group = model.groups[found.group];
       const around = rangesAround(model, group, found.span);
-      tooltip.show({ ...describeSpan(model, group, found.span), around }, swatchOf(this.timeline, group, found.span).fill, this.placeOf(hit, at));
+      const told = describeSpan(model, group, found.span);
+      const code = details.shown?.codeOf(found.group, found.span) ?? [];
+      tooltip.show({ ...told, around, notes: [...code, ...told.notes ?? []] }, swatchOf(this.timeline, group, found.span).fill, this.placeOf(hit, at));
     } else if (hit.area === "at once" && cursor !== null) {
       const { index } = hit.group;
       const told = describeOverlap(this.timeline, index, hit.section.of, offAxis(viewer.alignments[index], cursor));

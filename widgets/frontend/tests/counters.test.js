@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { decodeCounters, stepsOf, valueAt, valueWords } from "../src/counter_lines.js";
+import { comparable, decodeCounters, stepsOf, valueAt, valueWords } from "../src/counter_lines.js";
 import { columnsOf, seeded } from "./model.js";
 
 const line = (time, value) => ({ name: "", time: Float64Array.from(time), value: Float64Array.from(value) });
@@ -32,6 +32,13 @@ test("no value lies outside of what is drawn, however many share a pixel", () =>
     const step = steps.find(({ x }) => x === Math.round(time / 10));
     assert.ok(step.least <= values[at] && values[at] <= step.largest);
   });
+});
+
+test("the same counter of several engines: lanes below each other, with one range", () => {
+  const lane = (label, low, high) => ({ label, unit: "", low, high, peak: null, lines: [] });
+  const rows = [["a", lane("memory", 0, 8)], ["a", lane("loss", -1, 2)], ["b", lane("loss", 0, 5)], ["b", lane("memory", 0, 4)]].map(([group, each]) => ({ group, lane: each }));
+  const found = comparable(rows).map(({ group, lane: { label, low, high } }) => [group, label, low, high]);
+  assert.deepEqual(found, [["a", "memory", 0, 8], ["b", "memory", 0, 8], ["a", "loss", -1, 5], ["b", "loss", -1, 5]]);
 });
 
 test("values in words", () => {
