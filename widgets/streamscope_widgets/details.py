@@ -33,7 +33,7 @@ LONGEST_NAME = 1000
 
 
 def tells_code(trace: Trace) -> dict[TreeBy, bool]:
-    """Tell which trees of a trace have more than one row of kernels."""
+    """Tell which trees of a trace have frames around its kernels."""
     origins = trace.origins
     lines, labels = (bool((column >= 0).any()) for column in (origins.line, origins.label))
     return {"code": bool(len(trace.sites)) or lines, "range": labels or bool((trace.spans.kind == SpanKind.RANGE).any())}
