@@ -65,6 +65,20 @@ def test_correlations_that_count_from_one_stay(tmp_path):
     assert {event["args"]["correlation"] for event in events if "correlation" in event.get("args", {})} == {7}
 
 
+@pytest.mark.parametrize("engine", ["dual", "graph"])
+def test_lines_of_a_program_come_back_or_are_told_to_be_left_out(tmp_path, engine):
+    function, inputs = ss.workload("lstm").build(steps=2)
+    trace = ss.compare(function, *inputs, engines=engine, device="simulated", progress=False)[engine].trace
+    back = ss.read(trace.to_kineto(tmp_path / "t.json"))
+    assert ss.analysis.memory(back, "line").rows == ss.analysis.memory(trace, "line").rows
+    if engine == "graph":
+        assert not len(back.sites)
+        assert any("without its line" in note for note in back.info.notes)
+    else:
+        assert ss.analysis.by_code(back, "line").rows == ss.analysis.by_code(trace, "line").rows
+        assert not any("line" in note for note in back.info.notes)
+
+
 CHANGES = {
     "no device": lambda content: content["streamscope"].pop("device"),
     "a device of another kind": lambda content: content["streamscope"]["device"].update(kind="guessed"),

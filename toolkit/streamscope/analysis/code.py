@@ -24,6 +24,7 @@ from streamscope.trace.joins import call_rows
 from streamscope.trace.launch_sites import Site
 from streamscope.trace.nesting import innermost_on
 from streamscope.trace.one_gpu import rows_of_gpu
+from streamscope.trace.origins import site_of
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, format_us, percent, shortened_inside, time_text
@@ -38,7 +39,6 @@ NEARLY_ALL = 0.9
 """A row with a larger share of the time tells little: of a model in a package, it is the line that calls the model."""
 MOST_ROWS = 20
 """Rows of a table in text; `CodeTimes.to_dict` has all."""
-_LINE = re.compile(r"(?P<file>.+?):(?P<line>\d{1,9})(?:: (?P<text>.*))?", re.DOTALL)
 _INSTANCE = re.compile(r"_\d+$")
 _NUMBERS = re.compile(r"(?<![^.])\d+(?![^.])")
 _NEEDED = {
@@ -485,7 +485,8 @@ def site_key(site: Site, by: str) -> Key | None:
     """Return the key of a site, by line or module; None where it is not known."""
     if by == "module":
         return Key(site.module) if site.module else None
-    return Key(site.function or site.file, site.file, site.line, site.defined) if site.function or site.file else None
+    place = site.file if site.defined or not site.line else f"{site.file}:{site.line}"
+    return Key(site.function or place, site.file, site.line, site.defined) if site.function or site.file else None
 
 
 def operation_keys(trace: Trace, by: str) -> Iterator[Key | None]:
@@ -506,10 +507,8 @@ def operation_keys(trace: Trace, by: str) -> Iterator[Key | None]:
 
 def line_key(text: str) -> Key | None:
     """Read ``model.py:12: h = x @ w``."""
-    found = _LINE.fullmatch(text)
-    if found is None:
-        return Key(text) if text else None
-    return Key(found["text"] or f"{found['file']}:{found['line']}", found["file"], int(found["line"]))
+    site = site_of(text)
+    return None if site is None else Key(site.function or f"{site.file}:{site.line}", site.file, site.line)
 
 
 def ranges_around(spans: SpanTable, call: IntArray) -> IntArray:

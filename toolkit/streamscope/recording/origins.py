@@ -19,9 +19,8 @@ from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import LONGEST_SOURCE, Operation, Program
 from streamscope.program.variable import MemoryPlace
 from streamscope.trace.info import TraceInfo
-from streamscope.trace.launch_sites import Site
 from streamscope.trace.memory import Allocation, Allocations
-from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_NS, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
+from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_NS, MOST_OPERATIONS, MOST_WAITS, Origins, Trait, site_of
 from streamscope.words import shortened
 
 _HOST = -1
@@ -113,8 +112,7 @@ def _of_variables(program: Program) -> Iterator[Allocation]:
 def _held(nbytes: int, gpu: int, kind: str, operation: Operation | None, name: str = "") -> Allocation:
     if operation is None:
         return Allocation(nbytes, gpu=gpu, kind=kind, name=name)
-    file, _, line = operation.where.rpartition(":")
-    site = Site("", file, int(line), operation.label) if line.isdecimal() else None
+    site = site_of(_line(operation), operation.label)
     return Allocation(nbytes, gpu=gpu, kind=kind, name=operation.name, site=site, operation=operation.id)
 
 

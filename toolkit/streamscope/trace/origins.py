@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any
@@ -13,6 +14,7 @@ from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
 from streamscope.trace.file_checks import is_tuple_of_texts, listed_texts, named_values
 from streamscope.trace.joins import looked_up
+from streamscope.trace.launch_sites import Site
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 MOST_OPERATIONS, MOST_WAITS, MOST_DEPENDENCIES = 100_000, 200_000, 100_000
@@ -20,6 +22,24 @@ MOST_OPERATIONS, MOST_WAITS, MOST_DEPENDENCIES = 100_000, 200_000, 100_000
 launches or dependencies neither of these."""
 MOST_NS = _MOST = int(np.iinfo(np.int32).max)
 """An operation that is expected to take longer than 2 s is written down as that."""
+
+
+_LINE = re.compile(r"(?P<file>.+?):(?P<line>\d{1,9})(?:: (?P<text>.*))?", re.DOTALL)
+
+
+def site_of(line: str, module: str = "") -> Site | None:
+    """Return the site of an operation's line: its text stands in the place of the function. None where neither is known.
+
+    Examples
+    --------
+    >>> from streamscope.trace.origins import site_of
+    >>> site_of("model.py:12: h = x @ w")[:3]
+    ('h = x @ w', 'model.py', 12)
+    """
+    found = _LINE.fullmatch(line)
+    if found is None:
+        return Site(line, module=module) if line or module else None
+    return Site(found["text"] or "", found["file"], int(found["line"]), module)
 
 
 class Trait(IntFlag):
@@ -123,6 +143,13 @@ class Origins:
             words = dict(zip((*names, "line"), (said(label), said(arguments), said(line)), strict=True))
             found.append({name: text for name, text in words.items() if text})
         return found
+
+    def sites(self) -> list[Site | None]:
+        """Return the line and module of each operation; None where neither is known."""
+        words = self.words()
+        # Where one is captured, all are, and their labels are modules.
+        captured = any("operator" in each for each in words)
+        return [site_of(each.get("line", ""), each.get("module", each.get("label", "") if captured else "")) for each in words]
 
     def wait_rows(self, spans: SpanTable) -> tuple[IntArray, IntArray]:
         """Return the waits as rows of a table of spans: awaited work and waiting work; those whose spans are missing are left out.

@@ -113,6 +113,8 @@ def read_events(
     held = Allocations.from_dict(stored.get("memory"))
     if type(left_out := stored.get("allocations_left_out")) is int:
         notes.append(f"memory is not in this file: {counted(left_out, 'allocation')} were too many for it; to_parquet keeps them")
+    if type(left_out := stored.get("lines_left_out")) is int:
+        notes.append(f"without its line: {counted(left_out, 'device span')} of a graph, which one call launched; to_parquet keeps them")
     trace = found.trace(reader.beside, program, gpu, notes, reader.lost + wrong, ours=own is not None, held=held)
     if own is None:
         return trace

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from streamscope.arrays import IntArray
 from streamscope.files import suffix_of, written_whole
 from streamscope.trace.file_checks import plain
-from streamscope.trace.joins import distinct
-from streamscope.trace.launch_sites import listed_sites
+from streamscope.trace.joins import call_rows, distinct
+from streamscope.trace.launch_sites import LaunchSites, Site, listed_sites
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
@@ -199,7 +199,8 @@ def _head(trace: Trace) -> dict[str, Any]:
             "device": {"kind": info.device.kind, "name": info.device.name},
             **info.job,
             **({"user_notes": whole} if (whole := [asdict(note) for note in trace.user_notes if note.start_ns is None]) else {}),
-            **({"sites": listed_sites(trace.sites.sites)} if len(trace.sites) else {}),
+            **({"sites": listed_sites(sites)} if (sites := _launch_sites(trace).sites) else {}),
+            **({"lines_left_out": left_out} if (left_out := _lines_left_out(trace)) else {}),
             **_memory(trace),
             **({} if info.zero_ns is None else {"clock_ns": info.zero_ns - time_before_zero_ns(trace)}),
         },
@@ -305,12 +306,44 @@ def _together(trace: Trace) -> dict[int, str]:
 
 def _sites(trace: Trace) -> dict[int, str]:
     """Return, for the row of each call whose place in the user's code is known, the arguments that say it."""
-    texts = [f", {json.dumps({SITE: number} | one.words())[1:-1]}" for number, one in enumerate(trace.sites.sites)]
+    sites = _launch_sites(trace)
+    own = len(trace.sites) > 0  # Kernels of programs and captures say the rest themselves.
+    texts = [f", {json.dumps({SITE: number} | (one.words() if own else {}))[1:-1]}" for number, one in enumerate(sites.sites)]
     call, device = launched_by(trace.spans)
     at = np.full(len(trace.spans), -1)
-    at[trace.sites.span] = trace.sites.site
+    at[sites.span] = sites.site
     known = at[device] >= 0
     return {row: texts[site] for row, site in zip(call[known].tolist(), at[device[known]].tolist(), strict=True)}
+
+
+def _launch_sites(trace: Trace) -> LaunchSites:
+    """Return the launch sites of a trace; of a program or a capture, its lines, unless one call launched several, as of a graph."""
+    if len(trace.sites):
+        return trace.sites
+    rows, site, sites = _lines(trace)
+    call = call_rows(trace.spans, rows)
+    least, most = np.full(len(trace.spans), len(sites)), np.full(len(trace.spans), -1)
+    np.minimum.at(least, call, site)
+    np.maximum.at(most, call, site)
+    single = (call >= 0) & (least[call] == most[call])
+    return LaunchSites(rows[single], site[single], sites) if single.any() else LaunchSites()
+
+
+def _lines_left_out(trace: Trace) -> int:
+    """Return the number of kernels, copies and sets whose line is known and not in the file."""
+    return 0 if len(trace.sites) else len(_lines(trace)[0]) - len(_launch_sites(trace))
+
+
+def _lines(trace: Trace) -> tuple[IntArray, IntArray, tuple[Site, ...]]:
+    """Return the rows of the work whose operation has a line, the site of each, and the sites."""
+    of_operation, spans = trace.origins.sites(), trace.spans
+    numbers = {site: number for number, site in enumerate(dict.fromkeys(site for site in of_operation if site is not None))}
+    number = np.array([*(-1 if site is None else numbers[site] for site in of_operation), -1], np.int64)
+    rows = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
+    operation = spans.operation[rows]
+    site = number[np.where((operation >= 0) & (operation < len(of_operation)), operation, -1)]
+    known = np.flatnonzero(site >= 0)[: LaunchSites.MOST]
+    return rows[known], site[known], tuple(numbers)
 
 
 def _argument(name: str, values: IntArray, known: npt.NDArray[np.bool_], form: str = "{}") -> list[str] | None:
