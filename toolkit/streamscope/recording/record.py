@@ -321,8 +321,8 @@ def record(
     memory : bool
         Also record which memory is held, from when to when: ``trace.memory``. Blocks that PyTorch and CuPy lend, with your line that took
         each, segments that they take from the driver, and what else the driver gives. Both are asked for their own history, so an
-        allocation takes some microseconds longer. CuPy tells of the thread that begins the recording. With ``last``, their histories are kept until the
-        block ends.
+        allocation takes some microseconds longer. CuPy tells of the thread that begins the recording. With ``last``,
+        their histories are kept until the block ends.
 
     Returns
     -------
