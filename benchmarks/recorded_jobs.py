@@ -2,6 +2,7 @@
 
     python benchmarks/recorded_jobs.py GPUS FOLDER [PASS …] # FOLDER/kineto/JOB/rank0.json.gz, FOLDER/ours/JOB/0.parquet, FOLDER/result.json
     python benchmarks/recorded_jobs.py --read FOLDER        # reads and judges the recordings again; needs no GPU
+    python benchmarks/recorded_jobs.py --keep FOLDER TARGET JOB ...    # copies jobs, as small as tests/data/ranks has them
 
 Jobs are data-, tensor- and pipeline-parallel, as plain streams and as CUDA graphs. In some of them, rank 1 is late on purpose. All ranks
 are on one host, so the true offset of each clock is 0.
@@ -12,6 +13,7 @@ Collectives can hang: a pass in which no job ends for `PATIENCE_S` is killed, an
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -507,6 +509,31 @@ def _line(found: dict[str, Any]) -> str:
     )
 
 
+KEPT_KINDS = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "user_annotation"})
+KEPT_ARGUMENTS = frozenset({
+    "correlation", "device", "stream", "context", "Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size",
+    "Process Group Name", "Process Group Ranks", "Seq", "Src Rank", "Dst Rank", "bytes",
+})  # fmt: skip
+KEPT_STEPS = 6
+
+
+def keep(folder: Path, target: Path, jobs: list[str]) -> None:
+    """Copy jobs of PyTorch's profiler without operators and other arguments; of those that are large still, the first steps."""
+    for path in (path for job in jobs for path in sorted((folder / "kineto" / job).glob("*.json.gz"))):
+        content = json.loads(gzip.decompress(path.read_bytes()))
+        events = [each for each in content["traceEvents"] if each["ph"] == "M" or each.get("cat") in KEPT_KINDS]
+        if path.stat().st_size > 100_000:
+            steps = sorted(each["ts"] for each in events if each["name"].startswith("ProfilerStep#"))
+            events = [each for each in events if each["ph"] == "M" or each["ts"] < steps[KEPT_STEPS]]
+        for each in events:
+            if each["ph"] != "M":
+                each["args"] = {name: value for name, value in each.get("args", {}).items() if name in KEPT_ARGUMENTS}
+        content |= {"traceEvents": events, "deviceProperties": content["deviceProperties"][:1]}
+        into = target / path.parent.name / path.name
+        into.parent.mkdir(parents=True, exist_ok=True)
+        into.write_bytes(gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0))
+
+
 def packed(folder: Path) -> None:
     """Put the recordings of each recorder into one file: few files come back from a machine."""
     for recorder in PASSES[1:]:
@@ -548,5 +575,7 @@ if __name__ == "__main__":
         os._exit(0)  # Communicators are not taken down: that can hang, too.
     elif sys.argv[1] == "--read":
         read(Path(sys.argv[2]).absolute())
+    elif sys.argv[1] == "--keep":
+        keep(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
     else:
         main()

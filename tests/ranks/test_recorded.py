@@ -1,0 +1,47 @@
+"""Jobs recorded on 2 and 4 H100: clocks of one host, steps, and who was late on purpose. `tests/data/ranks` says how they were made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import streamscope as ss
+
+RECORDED = Path(__file__).parents[1] / "data" / "ranks"
+SIN = "vectorized_elementwise_kernel sin_kernel_cuda"
+JOBS = {
+    "2xH100/dp-serial": (70, 2_444, None),
+    "2xH100/tp-augment": (70, 2_238, (1, "more work", SIN, "augment", 0.33)),
+    "2xH100/dp-graph-augment": (70, 2_757, (1, "more work", SIN, "", 0.22)),  # Graphs keep no ranges.
+    "2xH100/dp-graph-sleep": (70, 4_108, (1, "host call", "load batch", "", 0.48)),
+    "4xH100/dp-graph": (70, 2_302, None),
+    "4xH100/tp-graph-shapes": (70, 1_400, (1, "more work", "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_NNT", "", 0.23)),
+    "4xH100/pp-augment": (144, 3_526, (1, "more work", SIN, "augment", 0.73)),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_recorded_job_has_one_clock_and_names_who_was_late_on_purpose(name):
+    count, step_us, planted = JOBS[name]
+    job = ss.read_ranks(RECORDED / name, progress=False)
+    found = job.to_dict()
+    assert found["collectives"] == {"matched": count, "unmatched": 0, "by": {"order": count}}
+    assert found["step_us"]["median"] == pytest.approx(step_us, abs=1)
+    for rank in found["ranks"][1:]:
+        assert abs(rank["offset_us"]) < min(15, rank["offset_error_us"])
+    named = [
+        (late.rank, late.cause, late.where, late.under, round(late.share_of_step, 2)) for late in job.late if late.pattern == "persistent"
+    ]
+    assert named == ([] if planted is None else [planted])
+
+
+def test_where_each_rank_is_last_at_times_the_clock_is_nearly_right():
+    job = ss.read_ranks(RECORDED / "2xH100/dp-serial", progress=False)
+    assert abs(job.to_dict()["ranks"][1]["offset_us"]) < 1.5  # The median of all ends is 8.6 µs off.
+
+
+def test_what_waiting_costs_is_what_the_step_takes_longer():
+    """Nobody is late in ``dp-graph`` on two GPUs, whose step took 2,112 µs in the same session; with `augment` it took 645 µs more."""
+    (late,) = ss.read_ranks(RECORDED / "2xH100/dp-graph-augment", progress=False).late
+    assert late.cost_us / 14 == pytest.approx(645, rel=0.1)
