@@ -59,6 +59,20 @@ def test_a_late_host_is_the_cause_with_its_call_where_one_explains_it():
     assert "the cause is load batch on the host" in late.words
 
 
+def test_a_watchdog_and_a_wait_for_the_gpu_are_no_causes():
+    job = planted(3, idle=lambda step, at: (2, 300) if at == 1 else None)
+    rows = rows_of(job.ranks[2])
+    calls = []
+    for number, (kind, name, lane, begin, end) in enumerate(rows):
+        rows[number] = (kind, name, lane, begin, end, number)
+        calls.append(("LAUNCH", "cudaLaunchKernel", "host", begin - 400, begin - 300, number))
+        if name == "k1":
+            calls.append(("SYNC", "cudaDeviceSynchronize", "host", begin - 290_000, begin - 10_000))
+            calls.append(("API", "cudaEventQuery", "host 2", begin - 290_000, begin - 10_000))
+    (late,) = Job.of([*job.ranks[:2], with_rows(job.ranks[2], rows + calls)]).late
+    assert (late.rank, late.cause, late.where) == (2, "host late", "k1")
+
+
 def test_more_work_is_told_from_slower_work():
     job = planted(3, slow=lambda step, at: (0, 250) if at == 0 else None)
     rows = []

@@ -367,7 +367,7 @@ class _Stretches:
         # The ranks that are compared met where stretches begin. That transfer may go on beside kernels: it hides no idle time.
         busy_ns[parts.span[own[met]]] = own_ns[met] + np.rint(waits.waiting_ns[own[met]]).astype(np.int64)
         idle = _without(union(begins, ends), union(spans.start_ns[working], busy_ns[working]))
-        calls = np.flatnonzero(spans.is_kind(HOST_KINDS))
+        calls = _own_calls(rank)
         during, _ = _by_name(rank, calls, Coverage(idle).within(spans.start_ns[calls], spans.end_ns[calls]))
         transfers: dict[str, float] = {}
         for row in inside.tolist():
@@ -379,6 +379,16 @@ class _Stretches:
             float(waits.waiting_ns[inside].sum()), float(waits.transfer_ns[inside].sum()), transfers,
             _behind_gap(rank, idle, rows),
         )  # fmt: skip
+
+
+def _own_calls(rank: Rank) -> IntArray:
+    """Return the calls and ranges of a host that its GPU may wait for: those of threads that launch work, without waits for the GPU."""
+    spans = rank.trace.spans
+    host = spans.is_kind(HOST_KINDS) & (spans.kind != SpanKind.SYNC)
+    launching = np.unique(spans.lane[spans.is_kind([SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH])])
+    if len(launching):
+        host &= np.isin(spans.lane, launching) | (spans.kind == SpanKind.RANGE) | (spans.kind == SpanKind.HOST)
+    return np.flatnonzero(host)
 
 
 def _windows(rank: Rank, matched: Matched, at: int, operations: IntArray) -> tuple[IntArray, IntArray]:
