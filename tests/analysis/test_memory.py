@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.analysis.memory import memories, memory
 from streamscope.errors import TraceError
-from streamscope.trace import BEFORE, HELD, Allocation, Allocations, DeviceInfo, Level, Origins, Site, SpanTable, Trace, TraceInfo
+from streamscope.trace import (
+    BEFORE,
+    HELD,
+    Allocation,
+    Allocations,
+    DeviceInfo,
+    LaunchSites,
+    Level,
+    Origins,
+    Site,
+    SpanTable,
+    Trace,
+    TraceInfo,
+)
 from streamscope.trace.memory import BEFORE_THE_RECORDING
 
 SPANS = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("kernel", "a", "main", 5, 25, 0))
@@ -121,7 +134,7 @@ def test_each_way_to_divide_the_peak():
     assert found.fragmentation == (1496, 3096, 0)
     assert [(each.of, each.bytes) for each in found.peaks] == [("GPU 0", 2600), ("the host", 7)]
     assert found.notes[1:] == (
-        "At the peak, 1.5 KiB more were taken from the driver than pools lent; 3.0 KiB at most, at 0 µs.",
+        "At the peak, 1.5 KiB of what was taken from the driver were lent to nobody; at another time, 3.0 KiB at most, at 0 µs.",
         "A file and line is where the function is defined: the profiler does not write the line that ran.",
         "Others hold at most: the host 7 B.",
     )
@@ -149,6 +162,32 @@ def test_operations_of_a_program_tell_their_lines():
     origins = Origins(("model.py:7: x @ w",), *(np.array([at], np.int32) for at in (-1, 0, -1)))
     found = ss.analysis.memory(traced([Allocation(10, 1, 5, operation=0), Allocation(4, operation=3)], origins=origins))
     assert [(row.called, row.bytes) for row in found.rows] == [("x @ w (model.py:7)", 10), ("unknown", 4)]
+
+
+def test_inputs_of_a_program_are_a_row():
+    """No operation takes them, and the kind says what they are."""
+    origins = Origins(("model.py:7: x @ w",), *(np.array([at], np.int32) for at in (-1, 0, -1)))
+    found = ss.analysis.memory(
+        traced([Allocation(9, kind="input"), Allocation(4, kind="output", operation=0), Allocation(2)], origins=origins)
+    )
+    assert [(row.name, row.bytes) for row in found.rows] == [("inputs", 9), ("x @ w", 4), ("unknown", 2)]
+    assert found.answer.endswith("60 % of it is of inputs.")
+    assert found.saving == "To save a tenth, 1 allocation would have to go: 9 B of inputs."
+    assert not any("unknown" in note for note in found.notes)
+
+
+def test_where_one_line_has_nearly_all_the_answer_goes_on_by_module():
+    rows = [Allocation(size, site=FORWARD._replace(module=module)) for size, module in ((60, "Attention_3"), (40, "Linear_1"))]
+    found = ss.analysis.memory(traced(rows), "line")
+    assert found.answer.endswith("100 % of it is of forward (model.py:12). By module, 60 % is of Attention_3.")
+
+
+def test_columns_with_many_texts_have_a_short_repr():
+    """Callers nest: of a profiler's file they were 318,000 characters."""
+    site = Site("f", "m.py", 1, caller=Site("x" * 10_000))
+    held = Allocations.of([Allocation(1, site=site, name="y" * 10_000)])
+    assert repr(held) == "<Allocations: 1 allocations>"
+    assert repr(LaunchSites(np.array([0]), np.array([0]), (site,))) == "<LaunchSites: 1 launch sites>"
 
 
 def test_what_is_unknown_is_told_by_kind():
@@ -186,7 +225,7 @@ def test_memory_that_is_never_held_has_no_peak():
         (lambda: ss.analysis.memory(SPANS), "memory is that of a trace"),
         (lambda: ss.analysis.memory(traced([])), "tells nothing of memory"),
         (lambda: ss.analysis.memory(example(), "file"), "by line, module, operation or kind"),
-        (lambda: ss.analysis.memory(example(), gpu=3), "nothing of the memory of 3"),
+        (lambda: ss.analysis.memory(example(), gpu=3), "nothing of the memory of GPU 3"),
         (lambda: ss.analysis.memory(example()).held_by("x"), "by line, module, operation or kind"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.engine_entry import ENGINES
-from streamscope.errors import RecordingError
+from streamscope.errors import RecordingError, RecordingWarning
 from streamscope.recording import counting
 from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.counting import Heard, HostTimes, heard
@@ -172,6 +172,16 @@ def test_a_symbol_of_a_program_is_refused_with_what_to_do():
         return x
 
     with pytest.raises(RecordingError, match=r"not a symbol of a program that is being traced, .*ss\.host_function"):
+        ss.prepare(counts, np.ones(3), device="simulated")
+
+
+@pytest.mark.parametrize("say", [lambda: ss.marker("begin"), lambda: ss.counter("begin").add(1)], ids=["marker", "counter"])
+def test_the_body_of_a_program_is_warned_that_its_runs_do_not_say_it(say):
+    def counts(x):
+        say()
+        return x + 1
+
+    with pytest.warns(RecordingWarning, match=r"'begin' in the body of a program is not in its runs.*ss\.host_function"):
         ss.prepare(counts, np.ones(3), device="simulated")
 
 

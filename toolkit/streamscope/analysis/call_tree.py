@@ -16,6 +16,7 @@ from streamscope.trace.launch_sites import Site
 from streamscope.trace.nesting import enclosing, with_outer
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
+from streamscope.words import a_kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,7 +146,7 @@ def call_tree(trace: Trace, by: TreeBy = "code", communication: Iterable[str] = 
     ('programs.py', 68, 32)
     """
     if not isinstance(trace, Trace):
-        raise TraceError(f"call_tree divides the time of a trace, not of {shown(trace)}", hint='a run has one: runs["graph"].trace')
+        raise TraceError(f"call_tree divides the time of a trace, not of {a_kind(trace)}", hint='a run has one: runs["graph"].trace')
     if by not in [*get_args(TreeBy)]:
         raise TraceError(f"a call tree is by code or by range, not by {shown(by)}", hint='by="code"')
     costs = costs_of(trace, communication)

@@ -27,7 +27,7 @@ from streamscope.trace.one_gpu import rows_of_gpu
 from streamscope.trace.origins import site_of
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
-from streamscope.words import counted, format_us, percent, shortened_inside, time_text
+from streamscope.words import a_kind, counted, format_us, percent, shortened_inside, time_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -350,7 +350,7 @@ def by_code(trace: Trace, by: By = "line", communication: Iterable[str] = ()) ->
     True
     """
     if not isinstance(trace, Trace):
-        raise TraceError(f"by_code divides the time of a trace, not of {shown(trace)}", hint='a run has one: runs["graph"].trace')
+        raise TraceError(f"by_code divides the time of a trace, not of {a_kind(trace)}", hint='a run has one: runs["graph"].trace')
     if by not in [*get_args(By)]:
         raise TraceError(f"time is divided by line, module or range, not by {shown(by)}", hint='by="line"')
     costs = costs_of(trace, communication)

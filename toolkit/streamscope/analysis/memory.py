@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.code import UNKNOWN, Key, Placed, numbered, operation_keys, site_key
+from streamscope.analysis.code import NEARLY_ALL, UNKNOWN, Key, Placed, numbered, operation_keys, site_key
 from streamscope.analysis.table import LONGEST_NAME, device_words, page_markdown, page_text
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
@@ -18,7 +18,7 @@ from streamscope.errors import TraceError
 from streamscope.results.result import Result
 from streamscope.trace.memory import BEFORE, BEFORE_THE_RECORDING, HELD, Allocations, Level
 from streamscope.trace.trace import Trace
-from streamscope.words import binary_size, capitalised, counted, format_mib, listed, percent, shortened_inside, time_text
+from streamscope.words import a_kind, binary_size, capitalised, counted, format_mib, listed, percent, shortened_inside, time_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +29,8 @@ MOST_ROWS = 20
 MOST_TO_GO = 300
 """Allocations that are looked at for that: where more would have to go, the memory is in too many pieces to name."""
 _MOST_NAMED = 3
+_KINDS = {"input": "inputs"}
+"""Names of rows of memory that no operation takes."""
 HINT = "torch.profiler.profile(profile_memory=True) writes it; traces of programs, captures and ss.record have it, too"
 
 
@@ -250,7 +252,16 @@ class MemoryUse(Result):
         said = "held" if most.name == BEFORE_THE_RECORDING else "of"
         whose = "The GPU" if self.gpu >= 0 and sum(each.gpu >= 0 for each in self.peaks) == 1 else capitalised(self.peak.of)
         peak = f"{whose} holds at most {binary_size(self.peak.bytes)}, first at {time_text(self.peak.at_ns)}"
-        return f"{peak}; {percent(most.share)} of it is {said} {self._called(most)}."
+        return f"{peak}; {percent(most.share)} of it is {said} {self._called(most)}.{self._beside}"
+
+    @property
+    def _beside(self) -> str:
+        """The largest module in a sentence, where nearly all is of one line: a model of a package is of the line that calls it."""
+        if self.by != "line" or self.rows[0].share <= NEARLY_ALL or self.rows[0].name in (UNKNOWN, BEFORE_THE_RECORDING):
+            return ""
+        most = self.held_by("module")[0]
+        known = most.name not in (UNKNOWN, BEFORE_THE_RECORDING)
+        return f" By module, {percent(most.share)} is of {shortened_inside(most.name, 2 * LONGEST_NAME)}." if known else ""
 
     def _called(self, row: MemoryRow) -> str:
         """Name a row in a sentence."""
@@ -276,23 +287,28 @@ class MemoryUse(Result):
         """What a reader must know of the rows."""
         said = [self.saving] if self.peak.bytes else []
         if found := self.fragmentation:
-            most = f"{binary_size(found.most_bytes)} at most, at {time_text(found.most_at_ns)}"
-            said.append(f"At the peak, {binary_size(found.at_peak_bytes)} more were taken from the driver than pools lent; {most}.")
+            peak = f"At the peak, {binary_size(found.at_peak_bytes)} of what was taken from the driver were lent to nobody"
+            most = f"; at another time, {binary_size(found.most_bytes)} at most, {self._when(found.most_at_ns)}"
+            said.append(f"{peak}{most if found.most_bytes > found.at_peak_bytes else ''}.")
         if self.level is Level.RESERVED:
             said.append("Memory that was taken from the driver: the trace does not tell what a pool lent of it.")
         if kinds := self._unknown_kinds():
             said.append(f"Of the {UNKNOWN} {self.by}: {listed(kinds)}.")
-        if any(row.defined for row in self.rows):
+        if self.by == "line" and any(row.defined for row in self.rows):
             said.append("A file and line is where the function is defined: the profiler does not write the line that ran.")
         if len(self.peaks) > 1:
             others = [f"{each.of} {binary_size(each.bytes)}" for each in self.peaks if each.gpu != self.gpu]
             said.append(f"Others hold at most: {listed(others[:MOST_ROWS])}.")
         return tuple(said)
 
+    def _when(self, time_ns: int) -> str:
+        """Say a time of the curve: before the first span it counts backwards."""
+        return f"{time_text(-time_ns)} before the trace's zero" if time_ns < 0 else f"at {time_text(time_ns)}"
+
     def _unknown_kinds(self) -> list[str]:
         """Say of which kinds that memory is whose line, module or operation is not known, where there are several kinds."""
         held = self._at_peak
-        if self.by == "kind" or len({*held.kinds} - {"", BEFORE_THE_RECORDING}) < 2:
+        if self.by == "kind" or len(self.trace.origins.label) or len({*held.kinds} - {"", BEFORE_THE_RECORDING}) < 2:
             return []
         of = _rows_of(self.trace, held.rows(_codes(self.trace, held, self.by, {}) < 0), "kind", self.peak.bytes)
         return [f"{binary_size(row.bytes)} {row.name}" for row in of if row.name not in (UNKNOWN, BEFORE_THE_RECORDING)]
@@ -322,7 +338,7 @@ class MemoryUse(Result):
                 "at_peak_bytes": unused.at_peak_bytes, "most_bytes": unused.most_bytes, "most_at_us": unused.most_at_ns / 1000,
             },
             "peaks": [each.to_dict() for each in self.peaks],
-            "lines_are": "definitions" if any(row.defined for row in self.rows) else "lines",
+            **({"lines_are": "definitions" if any(row.defined for row in self.rows) else "lines"} if self.by == "line" else {}),
             "notes": list(self.notes),
         }  # fmt: skip
 
@@ -398,14 +414,14 @@ def memory(trace: Trace, by: By | None = None, gpu: int | None = None) -> Memory
     To save a tenth, 1 allocation would have to go: 3.0 MiB of an unknown line.
     """
     if not isinstance(trace, Trace):
-        raise TraceError(f"memory is that of a trace, not of {shown(trace)}", hint='a run has one: runs["graph"].trace')
+        raise TraceError(f"memory is that of a trace, not of {a_kind(trace)}", hint='a run has one: runs["graph"].trace')
     if not len(trace.memory):
         raise TraceError("the trace tells nothing of memory", hint=HINT)
     several = memories(trace)
     found = next((each for each in several if gpu is None or each.gpu == gpu), None)
     if found is None:
         known = listed([each.peak.of for each in several])
-        raise TraceError(f"the trace tells nothing of the memory of {shown(gpu)}", hint=f"it knows {known}")
+        raise TraceError(f"the trace tells nothing of the memory of GPU {shown(gpu)}", hint=f"it knows {known}")
     return replace(found, by=_told(found) if by is None else checked_by(by))
 
 
@@ -503,6 +519,9 @@ def _divided(trace: Trace, held: Allocations, by: str) -> tuple[npt.NDArray[np.i
     code = _codes(trace, held, by, numbers)
     before = np.array([text == BEFORE_THE_RECORDING for text in held.texts] + [False], bool)[held.kind]
     code[before] = numbered(Key(BEFORE_THE_RECORDING), numbers)
+    if len(trace.origins.label):  # What no operation of a program takes has a kind, such as its inputs.
+        for kind in np.unique(held.kind[(code < 0) & (held.kind >= 0)]).tolist():
+            code[(code < 0) & (held.kind == kind)] = numbered(Key(_KINDS.get(held.texts[kind], held.texts[kind])), numbers)
     code[code < 0] = numbered(Key(UNKNOWN), numbers)
     return code, list(numbers)
 

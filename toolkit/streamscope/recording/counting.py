@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import numpy as np
 
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
-from streamscope.errors import RecordingError
+from streamscope.errors import RecordingError, RecordingWarning
 from streamscope.trace.counters import LONGEST_COUNTER, Noted, Series
 from streamscope.trace.trace import Trace
 from streamscope.words import a_kind
@@ -190,7 +191,17 @@ def leave(found: Heard) -> None:
         _hearing = tuple(each for each in _hearing if each is not found)
 
 
+def _warn_in_a_body(what: str, name: str) -> None:
+    """Warn that nothing hears a call in the body of a program, which runs once, when it is traced, and not in its runs."""
+    tracer = sys.modules.get("streamscope.program.tracer")
+    if tracer is not None and tracer.is_tracing():
+        said = f"{what} {shown(name)} in the body of a program is not in its runs: the body is called once, when it is traced"
+        warnings.warn(f"{said}. Call it in a host function of the program: ss.host_function", RecordingWarning, stacklevel=4)
+
+
 def _say(counter: Counter, value: Number, *, added: bool) -> None:
+    if not _hearing:
+        _warn_in_a_body("counter", counter.series.name)
     for each in _hearing:
         each.values.append((each.now_ns(), counter, value, added))
         if len(each.values) > each.most:
@@ -307,7 +318,7 @@ def counter(name: str, unit: str = "") -> Counter:
 def marker(name: str) -> None:
     """Mark this moment in whatever records now: the timeline shows a line with this name.
 
-    Any thread may call it. Where nothing records, it does nothing.
+    Any thread may call it. Where nothing records, it does nothing. Of a program, call it in a host function.
 
     Parameters
     ----------
@@ -324,6 +335,8 @@ def marker(name: str) -> None:
     >>> ss.marker("epoch 3")
     """
     _check_text("a marker", name)
+    if not _hearing:
+        _warn_in_a_body("marker", name)
     for each in _hearing:
         each.moments.append((each.now_ns(), name, threading.get_native_id()))
         if len(each.moments) > each.most:

@@ -67,6 +67,10 @@ class Columns:
         if len(self) > self.MOST:
             raise TraceError(f"{len(self):,} {self.NOUN} are too many: a trace keeps {self.MOST:,}")
 
+    def __repr__(self) -> str:
+        """Return class and number of rows: texts, and sites with their callers, can be a million characters."""
+        return f"<{type(self).__name__}: {len(self):,} {self.NOUN}>"
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(getattr(self, next(iter(columns_of(type(self))))))

@@ -57,7 +57,7 @@ class Site(NamedTuple):
         return {name: text for name, text in found.items() if text}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LaunchSites(SpanColumns):
     """Launch sites as equally long columns, one row for each span on a GPU whose site is known, sorted by ``span``.
 

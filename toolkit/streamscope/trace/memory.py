@@ -56,7 +56,7 @@ class Allocation(NamedTuple):
     operation: int = -1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Allocations(Columns):
     """Allocations as equally long columns, sorted by ``start_ns``.
 
