@@ -23,7 +23,7 @@ from streamscope.program.foreign import CaptureInfo
 from streamscope.results.views import View, sections
 from streamscope.trace import DeviceInfo, TimelineGroup, Trace
 from streamscope.trace.counters import ENGINE_NOTE_HEADS
-from streamscope.words import format_mib, format_us, time_text
+from streamscope.words import binary_size, format_mib, format_us, time_text
 from streamscope_widgets import charts, ledger_view
 from streamscope_widgets.capture_view import capture_lines, capture_section
 from streamscope_widgets.notes_view import notes_section, notes_table
@@ -209,6 +209,7 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
         below=[
             notes_section(comparison.note_rows(), ENGINE_NOTE_HEADS),
             _charts(comparison),
+            _of_fastest(comparison, table),
             *([] if comparison.capture is None else [capture_section(comparison.capture)]),
             _more_numbers(table),
             _ledger(comparison),
@@ -237,6 +238,18 @@ def _metrics(table: MetricsTable) -> Html:
     first = table.part(first=True)
     caption = fill("<p>{}</p>", table.caption) if table.caption else Html()
     return joined([caption, page_table(columns_of(first), rows_of(first)), fill('<p class="notes">{}</p>', note_lines(table))])
+
+
+def _of_fastest(comparison: Comparison, table: MetricsTable) -> Html:
+    """Return what costs most and what fills the memory under the fastest engine; other engines run the same lines."""
+    from streamscope_widgets.trace_view import code_and_memory  # That page takes its style from here.
+
+    engine = next(iter((*table.best, *comparison)))
+    peaks = {memory(group.trace, "kind").peak.bytes for group in comparison.groups() if len(group.trace.memory)}
+    same = f"All engines hold the same at most, {binary_size(peaks.pop())}." if len(peaks) == 1 and len(comparison) > 1 else ""
+    found = code_and_memory(comparison[engine].trace)
+    title = f"Which lines cost most, and what fills the memory, under {engine}"
+    return _folded(title, fill('<p class="notes">{}</p>', same) if same else Html(), found) if found else Html()
 
 
 def _more_numbers(table: MetricsTable) -> Html:
