@@ -101,6 +101,14 @@ def with_sites(trace, tmp_path):
     return replace(trace, sites=sites).to_parquet(tmp_path / "sites.parquet")
 
 
+def test_what_costs_most_stands_beside_the_metrics(with_sites, path, capsys):
+    assert main(["read", str(with_sites)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "forward (model.py:12) costs most: 57 % of 35.0 µs on the GPU. --by line shows all of it." in said
+    assert main(["read", str(path)]) == 0
+    assert "--by" not in capsys.readouterr().out
+
+
 def test_time_by_line_as_json(with_sites, capsys):
     assert main(["read", str(with_sites), "--by", "line", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

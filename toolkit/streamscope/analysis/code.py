@@ -201,10 +201,14 @@ class CodeTimes(Result):
         return self.classes or self.rows
 
     @property
+    def known(self) -> Sequence[CodeRow]:
+        """Rows but for `UNKNOWN`."""
+        return [row for row in self.rows if row.name != UNKNOWN or row.place]
+
+    @property
     def tells(self) -> bool:
         """Whether the rows answer what costs most: most of the time is of known ones, and not nearly all of one."""
-        shares = [row.share for row in self.rows if row.name != UNKNOWN or row.place]
-        return sum(shares) >= 1 / 2 and shares[0] <= NEARLY_ALL
+        return sum(row.share for row in self.known) >= 1 / 2 and self.known[0].share <= NEARLY_ALL
 
     @property
     def answer(self) -> str:
@@ -361,11 +365,15 @@ def by_code(trace: Trace, by: By = "line", communication: Iterable[str] = ()) ->
     return replace(found, beside=next((f"By {other.by}: {other.answer}" for other in others if other.tells), ""))
 
 
-def most_telling(trace: Trace) -> CodeTimes:
+def most_telling(trace: Trace, communication: Iterable[str] = ()) -> CodeTimes:
     """Return `by_code` by line, module or range, the first that tells what costs most; else the first that tells anything, or by line."""
-    costs = costs_of(trace)
-    every = [_times(trace, by, costs) for by in get_args(By)]
-    return next((found for tells in ("tells", "rows") for found in every if getattr(found, tells)), every[0])
+    costs, tried = costs_of(trace, communication), list[CodeTimes]()
+    for by in get_args(By):
+        found = _times(trace, by, costs)
+        if found.tells:
+            return found
+        tried.append(found)
+    return next((found for found in tried if found.known), tried[0])
 
 
 def _times(trace: Trace, by: str, costs: Costs) -> CodeTimes:

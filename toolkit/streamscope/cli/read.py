@@ -51,6 +51,7 @@ def read(
 ) -> None:
     """Show the metrics of a trace that Streamscope or another profiler recorded, with warnings."""
     from streamscope import analysis
+    from streamscope.analysis.code import most_telling
 
     with reading_progress() as progress:
         trace = read_trace(file, gpu, damaged, progress)
@@ -64,18 +65,22 @@ def read(
             return show(times, _print_rows, as_json=as_json)
         found = analysis.summary(trace, communication=communication or ())
         held = analysis.memory(trace) if len(trace.memory) else None
+        costs = None if as_json else most_telling(trace, communication or ())
     if as_json:
         return print_json(found.to_dict() | {"memory": None if held is None else held.to_dict()})
-    return show(found, partial(_print, held=held), as_json=False)
+    return show(found, partial(_print, costs=costs, held=held), as_json=False)
 
 
-def _print(console: Console, found: Summary, held: MemoryUse | None) -> None:
-    """Print the numbers, the peak of the memory, the streams and the warnings."""
+def _print(console: Console, found: Summary, costs: CodeTimes | None, held: MemoryUse | None) -> None:
+    """Print the numbers, what costs most, the peak of the memory, the streams and the warnings."""
     from streamscope.analysis.summary import COUNTER_HEADS, GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS
     from streamscope.trace.counters import NOTE_HEADS, note_rows
 
     print_sentences(console, found.title, "bold", whole=True)
     print_table(console, table(None, ((label, value) for label, value, _ in found.rows())))
+    if costs is not None and costs.known:
+        console.print()
+        print_sentences(console, f"{costs.answer} --by {costs.by} shows all of it.", whole=True)
     if held is not None:
         console.print()
         print_sentences(console, f"{held.answer} --memory shows all of it.", whole=True)
