@@ -10,7 +10,7 @@ from streamscope.analysis.memory import MemoryRow, MemoryUse
 from streamscope.results.views import View
 from streamscope.words import counted, shortened, shortened_inside
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, joined, lead, small, sortable, table
+from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, fill, folded, lead, small, sortable, table
 
 MOST_ROWS, MORE_ROWS = 15, 75
 """Rows that are seen at once, and those that unfold."""
@@ -41,7 +41,8 @@ def code_table(found: CodeTimes) -> Html:
     if len(found.rows) <= len(found.classes) or not found.classes:
         return shown
     single = replace(found, classes=())
-    return joined([shown, folded(counted(len(found.rows), "single module"), rows_table(single, MEANINGS))])
+    modules = folded(counted(len(found.rows), "single module"), rows_table(single, MEANINGS))
+    return fill('{}<div class="screen">{}</div>', shown, modules)  # On paper they would be pages.
 
 
 def rows_table(found: CodeTimes | MemoryUse, meanings: Mapping[str, str]) -> Html:
