@@ -149,6 +149,10 @@ def test_a_report_shows_where_time_goes(trace, tmp_path, browser, violations, bu
     assert page.locator(".ss-launched").inner_text() == "launched in <b>forward, defined at model.py:12 in module Net_0"
     told = "(({ details, state }) => details.shown.codeOf(0, state.selection.span))(document.querySelector('#timeline').timeline)"
     assert page.evaluate(told) == [page.locator(".ss-launched").inner_text()]  # for its tooltip
+    # Here no operation tells its line, so a line that ran is told, too.
+    relu = "model.groups[0].kind.findIndex((kind, i) => kind === model.kinds.kernel && model.names[model.groups[0].name[i]] === 'relu')"
+    told = f"(({{ details, model }}) => details.shown.codeOf(0, {relu}))(document.querySelector('#timeline').timeline)"
+    assert page.evaluate(told) == ["launched at train.py:40"]
     lit = page.evaluate("[...document.querySelectorAll('.ss-lit')].map((frame) => frame.textContent)")
     assert lit == ["GPU", "Net_0", "<b>forward", "matmul"]
     # The tables are sorted by their headings. On paper none scrolls: Chromium leaves out a row of those that do at the end of a page.
