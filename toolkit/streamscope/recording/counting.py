@@ -18,6 +18,7 @@ import numpy as np
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
 from streamscope.errors import RecordingError, RecordingWarning
+from streamscope.program.tracer import is_tracing
 from streamscope.trace.counters import LONGEST_COUNTER, Noted, Series
 from streamscope.trace.trace import Trace
 from streamscope.words import a_kind
@@ -193,8 +194,7 @@ def leave(found: Heard) -> None:
 
 def _warn_in_a_body(what: str, name: str) -> None:
     """Warn that nothing hears a call in the body of a program, which runs once, when it is traced, and not in its runs."""
-    tracer = sys.modules.get("streamscope.program.tracer")
-    if tracer is not None and tracer.is_tracing():
+    if is_tracing():
         said = f"{what} {shown(name)} in the body of a program is not in its runs: the body is called once, when it is traced"
         warnings.warn(f"{said}. Call it in a host function of the program: ss.host_function", RecordingWarning, stacklevel=4)
 
