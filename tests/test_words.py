@@ -58,7 +58,9 @@ def test_lines_keep_numbers_with_their_units_and_names_whole():
     assert wrapped("fastest: graph and graph-dual", 25) == ["fastest: graph and", "graph-dual"]
 
 
-@pytest.mark.parametrize(("fraction", "words"), [(0, "0 %"), (0.004, "0.4 %"), (0.01, "1 %"), (0.694, "69 %"), (1.2, "120 %")])
+@pytest.mark.parametrize(
+    ("fraction", "words"), [(0, "0 %"), (0.0004, "<0.1 %"), (0.004, "0.4 %"), (0.01, "1 %"), (0.694, "69 %"), (1.2, "120 %")]
+)
 def test_shares(fraction, words):
     assert percent(fraction) == words
 

@@ -22,7 +22,7 @@ from streamscope.analysis.metrics import PROFILED
 from streamscope.cli.main import main
 from streamscope.formats.read import LARGE_FILE_BYTES
 from streamscope.results import screen
-from streamscope.trace import Allocation, Allocations, DeviceInfo, LaunchSites, Site, SpanBuilder, SpanKind, Trace, TraceInfo
+from streamscope.trace import Allocation, Allocations, DeviceInfo, LaunchSites, Markers, Site, SpanBuilder, SpanKind, Trace, TraceInfo
 
 KEYS = [
     "gpu", "span_us", "gpu_busy_us", "communication_us", "exposed_us", "hidden_us", "mean_exposed_us", "mean_hidden_us",
@@ -99,6 +99,12 @@ def with_sites(trace, tmp_path):
     row = int((trace.spans.kind == SpanKind.KERNEL).argmax())
     sites = LaunchSites(np.array([row]), np.array([0]), (Site("forward", "model.py", 12, "Linear_0", defined=True),))
     return replace(trace, sites=sites).to_parquet(tmp_path / "sites.parquet")
+
+
+def test_markers_are_counted(trace, tmp_path, capsys):
+    marked = replace(trace, markers=Markers.of([(5, "epoch 1", ""), (9, "epoch 2", "")])).to_parquet(tmp_path / "marked.parquet")
+    assert main(["read", str(marked)]) == 0
+    assert "2 markers" in capsys.readouterr().out
 
 
 def test_what_costs_most_stands_beside_the_metrics(with_sites, path, capsys):

@@ -187,7 +187,7 @@ def test_text_table_and_data_have_the_largest_total_first():
         sums.add(key, took)
     totals = HostTotals(sums)
     assert str(totals).splitlines() == [
-        "host time of step, async: 3 calls in 11.5 µs of the host",
+        "host time of step, async: 3 calls in 11.5 µs of the host, paused",
         "name                      count  host total µs  host mean µs  host min µs  host max µs",
         "------------------------  -----  -------------  ------------  -----------  -----------",
         "<b>relu                       1           9.00          9.00         9.00         9.00",

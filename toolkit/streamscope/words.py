@@ -72,8 +72,10 @@ def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str
 
 
 def percent(fraction: float, error: float | None = None) -> str:
-    """Return a share in per cent: ``"69 %"``, and ``"0.4 %"`` below one; ``"69 ± 6 %"`` where it may be off by ``error``."""
+    """Return a share in per cent: ``"69 %"``, ``"0.4 %"`` below one, ``"<0.1 %"``; ``"69 ± 6 %"`` where it may be off by ``error``."""
     value, off = fraction * 100, (error or 0.0) * 100
+    if 0 < value < 0.05 and not off:
+        return "<0.1 %"
     digits = 1 if 0 < value < 1 or 0 < off < 0.95 else 0
     return f"{value:.{digits}f} ± {off:.{digits}f} %" if off else f"{value:.{digits}f} %"
 

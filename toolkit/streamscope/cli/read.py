@@ -12,7 +12,7 @@ from streamscope.cli.parameters import AsJson, shared
 from streamscope.cli.tables import named_table, print_json, print_table, print_warnings, show, table
 from streamscope.cli.terminal import print_sentences
 from streamscope.cli.trace_files import Damaged, Gpu, TraceFile, read_trace, reading_progress
-from streamscope.words import shortened_inside
+from streamscope.words import counted, shortened_inside
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,6 +93,9 @@ def _print(console: Console, found: Summary, costs: CodeTimes | None, held: Memo
     if found.counters:
         console.print()
         print_table(console, table(COUNTER_HEADS, found.counter_rows()))
+    if found.markers:
+        console.print()
+        console.print(counted(found.markers, "marker"))
     if found.streams:
         console.print()
         title = f"GPU {found.gpu}, times in µs" if found.gpus else "Times in µs"

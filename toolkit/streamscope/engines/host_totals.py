@@ -234,7 +234,7 @@ class HostTotals(Result):
         if not rows:
             return "nothing counted" if self.counting else "nothing counted; host_totals.start() turns them on"
         calls, total_ns = sum(row.count for row in rows), sum(row.total_ns for row in rows)
-        return f"{counted(calls, 'call')} in {time_text(total_ns)} of the host"
+        return f"{counted(calls, 'call')} in {time_text(total_ns)} of the host{'' if self.counting else ', paused'}"
 
     def __repr__(self) -> str:
         rows = self.rows
