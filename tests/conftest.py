@@ -37,6 +37,9 @@ with deterministic_PRNG():
 # jsonschema, which nbformat loads, does without it; its import is four fifths of nbformat's.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
+# xdist's main module lacks what every other has, and processes that are started look for it.
+sys.modules["__main__"].__dict__.setdefault("__spec__", None)
+
 # NumPy, which nothing has imported yet, multiplies on one thread, also in child processes: others only spin where each worker has a core.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

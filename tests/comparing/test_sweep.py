@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import signal
+import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -190,6 +191,10 @@ def test_interruption_keeps_what_is_done_and_ends_all_processes(tmp_path):
         swept_over(path=path, executor="processes", progress=stop)
     for child in multiprocessing.active_children():
         child.join(30)
+        for _ in range(1000):  # The pool's own thread may have waited for it, and is about to note how it ended.
+            if child.exitcode is not None:
+                break
+            time.sleep(0.01)
         assert child.exitcode == -signal.SIGKILL
     assert held.tb is not None  # As in a notebook, the error is still there, and with it the frames of the sweep.
     (tmp_path / "whole").mkdir()
