@@ -382,7 +382,7 @@ def captured(call: Callable[[], Any]) -> Callable[[], Any]:
     with torch.cuda.graph(graph):
         kept = call()
 
-    def replay(kept: Any = kept) -> None:
+    def replay(kept: Any = (kept, call)) -> None:  # The model and its inputs, too: the graph holds their addresses alone.
         graph.replay()
 
     return replay
