@@ -32,7 +32,7 @@ from streamscope.words import format_us
 from streamscope.workloads import ON_ONE_GPU
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("accuracy.md", "metrics.md", "performance.md", "record.md")
+PAGES = ("accuracy.md", "metrics.md", "networks.md", "performance.md", "record.md")
 NOISE = 0.03
 """A graph's kernels fit into a run if they take no more than that longer."""
 PLACE = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -214,6 +214,16 @@ def code_times() -> str:
         for by, each in off.items()
     ]
     return table(["time in another row", "median", "worst", "within 1 %"], rows) + measured_on(found["times_on"])
+
+
+def networks() -> str:
+    """Return how long forward passes of whole networks take, by engine and in PyTorch's ways."""
+    cases = data("networks_against_pytorch")["times"]
+    ways = list(next(iter(cases.values()))["times"])
+    rows = [
+        [f"`{way}`" if way[0].islower() else way, *(format_us(one["times"][way]["median_us"]) for one in cases.values())] for way in ways
+    ]
+    return table(["forward pass in float16, µs", *cases], rows) + measured_on(next(iter(cases.values()))["made"])
 
 
 def recorded_memory() -> str:
@@ -699,6 +709,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "stacks-cost": stacks_cost,
     "code-times": code_times,
     "recorded-memory": recorded_memory,
+    "networks": networks,
     "event-costs": event_costs,
     "stamps": stamps,
     "left-out": left_out,

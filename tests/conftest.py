@@ -27,7 +27,7 @@ collect_ignore_glob = ["widgets/*", "notebooks/*", "results/*"] if any(find_spec
 
 # The machines that run the tests are shared, so a slow example says nothing about the code. The same examples every time, but for the
 # thorough profile, which looks for new ones.
-settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True, max_examples=30)
+settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True, max_examples=24)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("thorough" if THOROUGH else "streamscope")
 # From Python 3.14 on, Hypothesis looks among what is collected for who holds its random numbers: it makes them before anything is frozen.
@@ -36,9 +36,6 @@ with deterministic_PRNG():
 
 # jsonschema, which nbformat loads, does without it; its import is four fifths of nbformat's.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
-
-# xdist's main module lacks what every other has, and processes that are started look for it.
-sys.modules["__main__"].__dict__.setdefault("__spec__", None)
 
 # NumPy, which nothing has imported yet, multiplies on one thread, also in child processes: others only spin where each worker has a core.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -134,6 +135,9 @@ def _pool(processes: int, task: object) -> Iterator[Executor]:
         pickle.dumps(task)
     except Exception as error:
         raise NotLoadedError(f"cannot be sent to processes: {described(error)}") from error
+    main = sys.modules["__main__"]
+    if not hasattr(main, "__spec__"):  # Shells put a module of their own there, and a process that starts asks for it.
+        main.__spec__ = None
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_worker)
     try:
         try:

@@ -519,7 +519,8 @@ def _divided(trace: Trace, held: Allocations, by: str) -> tuple[npt.NDArray[np.i
     code = _codes(trace, held, by, numbers)
     before = np.array([text == BEFORE_THE_RECORDING for text in held.texts] + [False], bool)[held.kind]
     code[before] = numbered(Key(BEFORE_THE_RECORDING), numbers)
-    if len(trace.origins.label):  # What no operation of a program takes has a kind, such as its inputs.
+    # What no operation of a program takes has a kind, such as its inputs. Files of other formats keep the kinds, and no origins.
+    if len(trace.origins.label) or not _KINDS.keys().isdisjoint(held.texts):
         for kind in np.unique(held.kind[(code < 0) & (held.kind >= 0)]).tolist():
             code[(code < 0) & (held.kind == kind)] = numbered(Key(_KINDS.get(held.texts[kind], held.texts[kind])), numbers)
     code[code < 0] = numbered(Key(UNKNOWN), numbers)
