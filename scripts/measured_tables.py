@@ -219,11 +219,12 @@ def code_times() -> str:
 def networks() -> str:
     """Return how long forward passes of whole networks take, by engine and in PyTorch's ways."""
     cases = data("networks_against_pytorch")["times"]
-    ways = list(next(iter(cases.values()))["times"])
-    rows = [
-        [f"`{way}`" if way[0].islower() else way, *(format_us(one["times"][way]["median_us"]) for one in cases.values())] for way in ways
-    ]
-    return table(["forward pass in float16, µs", *cases], rows) + measured_on(next(iter(cases.values()))["made"])
+    first = next(iter(cases.values()))
+    rows = []
+    for way in first["times"]:
+        name = f"`{way}`" if way[0].islower() else way
+        rows.append([name, *(format_us(one["times"][way]["median_us"]) for one in cases.values())])
+    return table(["forward pass in float16, µs", *cases], rows) + measured_on(first["made"])
 
 
 def recorded_memory() -> str:
