@@ -5,7 +5,7 @@
 2. ``cost``: a step of 300 kernels, and one of a network, plain, under `ss.record()` and under `ss.record(stacks=True)`, in turns.
 3. ``times``: 20 steps under PyTorch's profiler, with stacks and modules. Its file is read, and `by_code` is held against the sums that
    PyTorch's own events give: kernels of each operator, by the stack of that operator. Operators of the backward pass have the stack of
-   their forward operator. ``pytorch`` does that as PyTorch does, for what runs inside of a node. ``tree`` does so for what the engine runs
+   their forward operator. ``pytorch`` does that as PyTorch does, for work inside of a node. ``tree`` does so for work of the engine
    around a node, too. ``off`` is the share of the GPU's time that stands in another row.
 
     python benchmarks/code_times.py [RESULT.json] [lines cost times]
@@ -87,7 +87,12 @@ def measured_lines() -> dict[str, Any]:
             step()
         right, known, kernels = right_lines(recording.trace)
         rows = ss.analysis.by_code(recording.trace, "line").rows
-        results[name] = {"right": right, "in_ranges": known, "kernels": kernels, "rows": [[row.place, row.kernels] for row in rows[:20]]}
+        results[name] = {
+            "right": right,
+            "in_ranges": known,
+            "kernels": kernels,
+            "rows": [[f"{Path(row.file).name}:{row.line}", row.kernels] for row in rows[:20]],
+        }
         print(f"{name}: {right} of {known} lines right, {kernels} kernels", flush=True)
     return results
 

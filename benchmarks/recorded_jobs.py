@@ -468,6 +468,32 @@ def judged(folder: Path, case: JobCase) -> dict[str, Any]:
     }
 
 
+def predicted(folder: Path, case: JobCase) -> dict[str, Any]:
+    """Predict a job without its straggler, or without overlap; say how long a step takes then, in µs, or why it is refused."""
+    import streamscope as ss
+
+    job = ss.read_ranks(folder, progress=False)
+    try:
+        found = job.what_if().serial() if not case.late else job.what_if(rank=1).like(rank=0)
+    except ss.StreamscopeError as error:
+        return {"refused": error.message}
+    return {"step_us": found.job.length_ns / 1e3 / STEPS, "unchanged_us": job.length_ns / 1e3 / STEPS}
+
+
+def predictions(jobs: dict[str, dict[str, Any]], folder: Path, recorder: str) -> list[dict[str, Any]]:
+    """Return predictions beside the jobs that were run so, by one recorder."""
+    rows = []
+    for case in CASES:
+        # A job without overlap is predicted from the one with it.
+        run = f"{case.name}-serial" if f"{case.name}-serial" in jobs else "" if case.serial else case.whole
+        truth = jobs.get(run, {}).get("step_us", {}).get(recorder)
+        if truth is None or recorder not in jobs.get(case.name, {}):
+            continue
+        row = {"job": case.name, "run": run, "recorder": recorder, "run_us": truth} | predicted(folder / recorder / case.name, case)
+        rows.append(row | ({"error": row["step_us"] / truth - 1} if "step_us" in row else {}))
+    return rows
+
+
 def read(folder: Path) -> None:
     """Read all recordings of a folder, print a line for each, and keep the result."""
     path = folder / "result.json"
@@ -483,6 +509,10 @@ def read(folder: Path) -> None:
             print(f"{case.name:18}{recorder:8}{_line(found)}", flush=True)
         content["jobs"][case.name] = row
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    content["predictions"] = [row for recorder in PASSES[1:] for row in predictions(content["jobs"], folder, recorder)]
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    errors = [abs(row["error"]) for row in content["predictions"] if "error" in row]
+    print(f"{len(errors)} predictions: median error {median(errors):.1%}, worst {max(errors):.1%}" if errors else "no predictions")
     judgements = [row[recorder] for row in content["jobs"].values() for recorder in PASSES[1:] if recorder in row]
     counts = {name: sum(bool(each.get(name)) for each in judgements) for name in ("inside", "within_10_us", "right")}
     print({**counts, "of": len(judgements), "failed": len(content["failed"])})
