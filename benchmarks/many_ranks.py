@@ -112,7 +112,7 @@ def _write(
 
 
 def read(folder: Path) -> None:
-    """Read a job and print how long that took, and what it found."""
+    """Read a job, and print its duration and its findings."""
     begin = time.perf_counter()
     import streamscope as ss
 
@@ -139,7 +139,7 @@ def read(folder: Path) -> None:
 
 
 def measured(folder: Path) -> dict[str, Any]:
-    """Read a job in a process of its own; return what it printed, its wall clock and its memory."""
+    """Read a job in a process of its own, and return its output, wall clock and memory."""
     begin = time.perf_counter()
     process = subprocess.Popen([sys.executable, __file__, "--read", str(folder)], stdout=subprocess.PIPE, text=True)
     most = 0

@@ -47,7 +47,7 @@ class Probe:
         self._recording = recording
 
     def __call__(self) -> None:
-        """Count what is held now."""
+        """Count the memory that is held now."""
         if self._recording is None:
             return
         time.sleep(APART_S)
@@ -84,7 +84,7 @@ Function = Callable[[Probe], object]
 
 
 def of_torch() -> dict[str, Function]:
-    """Return functions of PyTorch, with what they use, which is held before."""
+    """Return functions of PyTorch, with their arrays, which are held before."""
     x, y = torch.randn(1000, 1003, device="cuda"), torch.randn(1000, 1003, device="cuda")
     square = torch.randn(777, 777, device="cuda")
     images = torch.randn(8, 16, 57, 57, device="cuda", requires_grad=True)
@@ -222,7 +222,7 @@ def of_torch() -> dict[str, Function]:
 
 
 def of_cupy() -> dict[str, Function]:
-    """Return functions of CuPy, with what they use, which is held before."""
+    """Return functions of CuPy, with their arrays, which are held before."""
     x, y = cupy.random.rand(1000, 1003), cupy.random.rand(1000, 1003)
     square = cupy.random.rand(777, 777).astype(cupy.float32)
     side = cupy.cuda.Stream(non_blocking=True)
@@ -300,7 +300,7 @@ def of_cupy() -> dict[str, Function]:
 
 
 def recorded(function: Function) -> tuple[Trace, dict[str, int]]:
-    """Return the trace of a function, and how far each allocator says that it rose above what it held before."""
+    """Return the trace of a function, and the rise of each allocator above its bytes before."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     cupy.get_default_memory_pool().free_all_blocks()

@@ -5,7 +5,7 @@ python benchmarks/networks_against_pytorch.py [--check] [--times] [--only resnet
 ``--check`` compares outputs, gradients and the weights after ten training steps. The reference is PyTorch in float64: ours must not be
 farther from it than twice as far as PyTorch is in the same dtype. It runs without a GPU, too: small, in float64 and float32, on the
 simulated device. ``--times`` lets our engines, each with and without fusion, take turns with PyTorch's ways to run the network, in
-float16; with ``--training``, training steps. By default both are done. What was measured before stays in the result.
+float16; with ``--training``, training steps. By default both are done. Earlier measurements stay in the result.
 """
 
 from __future__ import annotations

@@ -451,6 +451,20 @@ def test_it_is_saved_as_a_table_and_as_points(tmp_path):
     assert told.to_pandas()["a"].tolist() == ["1", "x", "None", "True", "2,3"]
 
 
+def test_two_sweeps_at_one_time_keep_each_others_points(tmp_path):
+    path = tmp_path / "points.jsonl"
+    points = swept_over().points
+    first, second = swept.PointFile(path, "a"), swept.PointFile(path, "b")
+    first.read()
+    second.read()
+    for one, other in zip(points[:3], points[3:6], strict=True):
+        first.add(one)
+        first.save()
+        second.add(other)
+        second.save()
+    assert len(swept.PointFile(path, "a").read()) == len(swept.PointFile(path, "b").read()) == 3
+
+
 def test_the_file_is_written_seldom_where_points_are_many(tmp_path, monkeypatch):
     kept = swept.PointFile(tmp_path / "points.jsonl", "s")
     writes = []

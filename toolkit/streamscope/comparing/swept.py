@@ -381,6 +381,8 @@ class PointFile:
     """By the key of their point."""
     _order: dict[str, int] = field(default_factory=dict)
     _unsaved: int = 0
+    _known: tuple[int, int] | None = None
+    """Number and time of the file as this sweep left it."""
 
     def read(self) -> dict[str, Point]:
         """Read the file, if it is there, and return its points of this sweep by `key`.
@@ -436,10 +438,21 @@ class PointFile:
         """
         if self.path is None or not self._unsaved:
             return
+        if self._version() != self._known:  # Another sweep may have added points since.
+            theirs = PointFile(self.path, self.name)
+            theirs.read()
+            self._lines = theirs._lines | self._lines
         ordered = sorted(self._lines, key=lambda key: self._order.get(key, len(self._order)))
         with written_whole(self.path) as unfinished:
             unfinished.write_text("".join(f"{self._lines[key]}\n" for key in ordered), encoding="utf-8")
-        self._unsaved = 0
+        self._unsaved, self._known = 0, self._version()
+
+    def _version(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat() if self.path is not None else None
+        except OSError:
+            return None
+        return None if found is None else (found.st_ino, found.st_mtime_ns)
 
 
 def _key(name: str, settings: Mapping[str, Any]) -> str:
