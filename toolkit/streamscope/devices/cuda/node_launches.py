@@ -43,14 +43,10 @@ def node_launch(handle: Any, node: GraphNode, origin: str = "") -> NodeLaunch:
     Raises
     ------
     EngineError
-        It is neither a kernel nor a copy nor a set.
+        It is of a kind that nothing launches by itself, such as a graph inside the graph.
     """
-    if node.kind is NodeKind.KERNEL:
-        return _kernel(handle, node)
-    if node.kind is NodeKind.SET:
-        return _memset(handle)
-    if node.kind is NodeKind.COPY:
-        return _memcpy(handle)
+    if (launch := _LAUNCHES.get(node.kind)) is not None:
+        return launch(handle, node)
     what = f"the captured code has a node ({node.name}) that cannot run by itself"
     raise EngineError(what + (f", of {origin}" if origin else ""), hint="leave it out of the captured function")
 
@@ -124,7 +120,7 @@ def _attributes(handle: Any) -> list[Any]:
     return found
 
 
-def _memset(handle: Any) -> NodeLaunch:
+def _memset(handle: Any, _: GraphNode) -> NodeLaunch:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphMemsetNodeGetParams(handle))
     fill = {1: cuda.cuMemsetD2D8Async, 2: cuda.cuMemsetD2D16Async, 4: cuda.cuMemsetD2D32Async}[p.elementSize]
@@ -138,7 +134,7 @@ def _memset(handle: Any) -> NodeLaunch:
     return NodeLaunch(LaunchKind.KERNEL, bind)
 
 
-def _memcpy(handle: Any) -> NodeLaunch:
+def _memcpy(handle: Any, _: GraphNode) -> NodeLaunch:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphMemcpyNodeGetParams(handle))
     source, target = int(p.srcMemoryType), int(p.dstMemoryType)
@@ -149,3 +145,32 @@ def _memcpy(handle: Any) -> NodeLaunch:
         return lambda: checked(cuda.cuMemcpy3DAsync(p, queue))
 
     return NodeLaunch(kind, bind)
+
+
+def _event_record(handle: Any, _: GraphNode) -> NodeLaunch:
+    cuda = libraries().cuda
+    event = checked(cuda.cuGraphEventRecordNodeGetEvent(handle))
+    return NodeLaunch(LaunchKind.KERNEL, lambda stream: lambda: checked(cuda.cuEventRecord(event, cuda.CUstream(stream))))
+
+
+def _event_wait(handle: Any, _: GraphNode) -> NodeLaunch:
+    cuda = libraries().cuda
+    event = checked(cuda.cuGraphEventWaitNodeGetEvent(handle))
+    return NodeLaunch(LaunchKind.KERNEL, lambda stream: lambda: checked(cuda.cuStreamWaitEvent(cuda.CUstream(stream), event, 0)))
+
+
+def _host_function(handle: Any, _: GraphNode) -> NodeLaunch:
+    cuda = libraries().cuda
+    p = checked(cuda.cuGraphHostNodeGetParams(handle))
+    return NodeLaunch(LaunchKind.KERNEL, lambda stream: lambda: checked(cuda.cuLaunchHostFunc(cuda.CUstream(stream), p.fn, p.userData)))
+
+
+_LAUNCHES: dict[NodeKind, Callable[[Any, GraphNode], NodeLaunch]] = {
+    NodeKind.KERNEL: _kernel,
+    NodeKind.SET: _memset,
+    NodeKind.COPY: _memcpy,
+    # NCCL puts these beside its kernels, so that launches outside of graphs wait for those inside, and the other way round.
+    NodeKind.EVENT_RECORD: _event_record,
+    NodeKind.EVENT_WAIT: _event_wait,
+    NodeKind.HOST: _host_function,
+}
