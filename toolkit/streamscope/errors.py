@@ -14,6 +14,7 @@
     │   ├── HungError         a run does not end
     │   ├── WaitTimeoutError  a wait took longer than its time-out
     │   └── OutOfMemoryError  device memory ran out
+    ├── PeerError             another rank of the job refused, failed or did not come
     ├── RecordingError        times could not be recorded
     ├── TraceError            a trace, or the file that holds one, is broken
     ├── ExpectationError      a comparison is not as a notebook expects (an AssertionError, too)
@@ -136,6 +137,10 @@ class WaitTimeoutError(DeviceError):
 
 class OutOfMemoryError(DeviceError):
     """Device memory ran out."""
+
+
+class PeerError(StreamscopeError):
+    """Another rank of the job refused, failed, ended or did not come, so this one stopped, too."""
 
 
 class RecordingError(StreamscopeError):
