@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 
 from streamscope.analysis.critical_path import BOUND_WORDS, Bound, Predecessors, followed, predecessors, stretches
-from streamscope.arrays import IntArray
+from streamscope.arrays import BoolArray, IntArray
 from streamscope.ranks.clocks import Clocks
 from streamscope.ranks.matching import Matched
 from streamscope.ranks.places import places_of
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.waiting import Waits
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
-from streamscope.trace.trace import Trace
 
-_RIGHT_BEHIND_NS = 20_000
+RIGHT_BEHIND_NS = 20_000
 """Work that begins so soon after other work waited for it, where it was launched earlier by more."""
 
 
@@ -115,34 +114,27 @@ def path_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Wait
 
 def _infer_waits(spans: SpanTable, before: Predecessors) -> None:
     """Lead the path from work that begins right behind other work of the same GPU to that, where nothing else explains the time."""
-    rows, others = _right_behind(spans, before)
+    rows, others, right_behind = last_ended(spans, before)
+    rows, others = rows[right_behind], others[right_behind]
     before.row[rows], before.arrive_ns[rows], before.bound[rows] = others, spans.end_ns[others], int(Bound.GAP)
 
 
-def inferred_waits(trace: Trace) -> tuple[IntArray, IntArray]:
-    """Return waits between streams that a trace does not tell, as rows: awaited work, and work that begins right behind it."""
-    spans, kept, before = predecessors(trace)
-    rows, others = _right_behind(spans, before)
-    return kept[others], kept[rows]
-
-
-def _right_behind(spans: SpanTable, before: Predecessors) -> tuple[IntArray, IntArray]:
-    """Return work that begins right behind other work of the same GPU, which nothing else explains, and that other work.
+def last_ended(spans: SpanTable, before: Predecessors) -> tuple[IntArray, IntArray, BoolArray]:
+    """Return work whose start only other work of its GPU can explain, the one that ended last before it began, and whether right behind.
 
     Streams wait for each other by events, which PyTorch's profiler does not tell: a collective begins when its gradients are there.
     """
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     if not len(device):
-        return device, device
+        return device, device, np.zeros(0, bool)
     by_end = device[np.argsort(spans.end_ns[device], kind="stable")]
     start_ns = spans.start_ns[device]
     at = np.searchsorted(spans.end_ns[by_end], start_ns, side="right") - 1
     other = by_end[at]
     end_ns = spans.end_ns[other]
-    right_behind = (at >= 0) & (other != device) & (start_ns - end_ns <= _RIGHT_BEHIND_NS)
-    unexplained = (before.row[device] < 0) | (end_ns - before.arrive_ns[device] > _RIGHT_BEHIND_NS)
-    chosen = right_behind & unexplained
-    return device[chosen], other[chosen]
+    unexplained = (before.row[device] < 0) | (end_ns - before.arrive_ns[device] > RIGHT_BEHIND_NS)
+    chosen = (at >= 0) & (other != device) & unexplained
+    return device[chosen], other[chosen], (start_ns - end_ns <= RIGHT_BEHIND_NS)[chosen]
 
 
 def _follow_collectives(joined: Predecessors, end_ns: IntArray, row_of_span: Sequence[IntArray], matched: Matched, waits: Waits) -> None:

@@ -19,8 +19,8 @@ from streamscope.arrays import BoolArray, FloatArray, IntArray
 from streamscope.errors import TraceError
 from streamscope.predicting.issued import issued_tasks, own_gap_ns, run_start_ns
 from streamscope.predicting.simulating import graph_extents
-from streamscope.predicting.tasks import Task, launch_order
-from streamscope.ranks.critical_path import inferred_waits
+from streamscope.predicting.tasks import Task
+from streamscope.ranks.event_waits import inferred_waits
 from streamscope.ranks.job import Job
 from streamscope.ranks.matching import TOGETHER
 from streamscope.trace.info import TraceInfo
@@ -126,13 +126,15 @@ def works_of(job: Job) -> tuple[RankWork, ...]:
     parts, waits = job.matched.parts, job.waits
     met = waits.known & parts.kernel
     waiting = met & (parts.is_kind(TOGETHER) | (waits.start_ns[waits.last] <= waits.end_ns))
+    untold = [at for at, rank in enumerate(job.ranks) if not waits_are_told(rank.trace)]
+    inferred = dict(zip(untold, inferred_waits([job.ranks[at].trace for at in untold]), strict=True))
     found = []
     for at, rank in enumerate(job.ranks):
         own, joined = np.flatnonzero(met & (parts.rank == at)), np.flatnonzero(waiting & (parts.rank == at))
         operation = dict(zip(parts.span[own].tolist(), job.matched.operation[own].tolist(), strict=True))
         transfer_ns = dict(zip(parts.span[joined].tolist(), waits.transfer_ns[joined].tolist(), strict=True))
         spans = rank.trace.spans
-        tasks = tuple(issued_tasks(with_waits(rank.trace))) if len(rank.work) else ()
+        tasks = tuple(issued_tasks(_with_waits(rank.trace, inferred.get(at)))) if len(rank.work) else ()
         begin_ns = float(job.clocks.job_ns(at, np.float64(_begin_ns(rank.trace) + rank.zero_ns - job.base_ns)))
         found.append(
             RankWork(at, rank.trace, tasks, np.arange(len(tasks)), begin_ns, own_gap_ns(spans) if tasks else 0, operation, transfer_ns)
@@ -153,38 +155,16 @@ def waits_are_told(trace: Trace) -> bool:
     return trace.origins.complete or len(np.unique(spans.stream_lanes[spans.lane[spans.is_kind(DEVICE_KINDS)]])) < 2
 
 
-def with_waits(trace: Trace) -> Trace:
-    """Return a trace whose event waits are told by rows of its spans.
-
-    Where the file does not tell them, a collective waits for what was launched before it on other streams, as frameworks have it. Other
-    work that begins within 20 µs after the end of work of another stream waited for that, where nothing else explains its start.
-    """
+def _with_waits(trace: Trace, inferred: tuple[IntArray, IntArray] | None) -> Trace:
+    """Return a trace whose event waits are told by rows of its spans: those of the file, and those inferred where it does not tell them."""
     spans, origins = trace.spans, trace.origins
     earlier, later = origins.wait_rows(spans)
-    if not waits_are_told(trace):
-        pairs = [(earlier, later), _launched_before(trace), inferred_waits(trace)]
-        earlier, later = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
-    elif origins.complete:
+    if inferred is not None:
+        earlier, later = (np.concatenate(each) for each in zip((earlier, later), inferred, strict=True))
+    if inferred is not None or origins.complete:
         spans = replace(spans, graph_node=np.full(len(spans), -1))  # Edges of graphs are among the waits.
     waits = np.unique(np.stack([earlier, later], axis=1), axis=0)
     return replace(trace, spans=spans, origins=replace(origins, row_waits=waits, waits=origins.waits[:0], complete=True))
-
-
-def _launched_before(trace: Trace) -> tuple[IntArray, IntArray]:
-    """Return for each collective what was launched last before it on each other stream, as rows: awaited and waiting."""
-    spans = trace.spans
-    rows, _ = launch_order(spans)
-    stream = spans.stream_lanes[spans.lane[rows]]
-    collective = np.isin(rows, trace.collectives.span)
-    earlier, later = list[IntArray](), list[IntArray]()
-    for one in np.unique(stream[~collective]).tolist():
-        others = np.flatnonzero(collective & (stream != one))
-        own = np.flatnonzero(stream == one)
-        at = np.searchsorted(own, others) - 1
-        earlier.append(rows[own[at[at >= 0]]])
-        later.append(rows[others[at >= 0]])
-    none = np.zeros(0, np.int64)
-    return np.concatenate([none, *earlier]), np.concatenate([none, *later])
 
 
 class _Meetings:
