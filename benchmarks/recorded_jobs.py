@@ -470,16 +470,23 @@ def judged(folder: Path, case: JobCase) -> dict[str, Any]:
     }
 
 
-def predicted(folder: Path, case: JobCase) -> dict[str, Any]:
-    """Predict a job without its straggler, or without overlap; say how long a step takes then, in µs, or why it is refused."""
+def step_us(job: Any) -> float:
+    """Return the median step of a job, as its verdict has it; where the steps found are others, all of its time by their number."""
+    found = job.steps.length_ns
+    return float(median(found) if STEPS - 1 <= len(found) <= STEPS else job.length_ns / STEPS) / 1e3
+
+
+def predicted(folder: Path, case: JobCase, run: str) -> dict[str, Any]:
+    """Predict a job without its straggler, or without overlap, beside the recording of a job that was run so: steps in µs."""
     import streamscope as ss
 
-    job = ss.read_ranks(folder, progress=False)
+    job, truth = (ss.read_ranks(folder / name, progress=False) for name in (case.name, run))
+    times = {"run_us": step_us(truth), "unchanged_us": step_us(job)}
     try:
         found = job.what_if().serial() if not case.late else job.what_if(rank=1).like(rank=0)
     except ss.StreamscopeError as error:
-        return {"refused": error.message}
-    return {"step_us": found.job.length_ns / 1e3 / STEPS, "unchanged_us": job.length_ns / 1e3 / STEPS}
+        return times | {"refused": error.message}
+    return times | {"step_us": step_us(found.job), "error": step_us(found.job) / times["run_us"] - 1}
 
 
 def predictions(jobs: dict[str, dict[str, Any]], folder: Path, recorder: str) -> list[dict[str, Any]]:
@@ -488,11 +495,8 @@ def predictions(jobs: dict[str, dict[str, Any]], folder: Path, recorder: str) ->
     for case in CASES:
         # A job without overlap is predicted from the one with it.
         run = f"{case.name}-serial" if f"{case.name}-serial" in jobs else "" if case.serial else case.whole
-        truth = jobs.get(run, {}).get("step_us", {}).get(recorder)
-        if truth is None or recorder not in jobs.get(case.name, {}):
-            continue
-        row = {"job": case.name, "run": run, "recorder": recorder, "run_us": truth} | predicted(folder / recorder / case.name, case)
-        rows.append(row | ({"error": row["step_us"] / truth - 1} if "step_us" in row else {}))
+        if all("step_us" in jobs.get(name, {}).get(recorder, {}) for name in (case.name, run)):
+            rows.append({"job": case.name, "run": run, "recorder": recorder} | predicted(folder / recorder, case, run))
     return rows
 
 
