@@ -32,8 +32,8 @@ _MOST_ROWS, _MOST_SHOWN = 16, 3
 _WORST_REPLAY = 0.02
 """From this error of the replay on, a prediction is warned of."""
 _INFERRED = (
-    "event waits of {} are not in the files: a collective waits for what was launched before it, other work for what it began right "
-    "behind, so work may wait longer than predicted where transfers become longer"
+    "event waits of {} are not in the files: those are taken that all steps and ranks agree on, so work may wait longer than predicted "
+    "where transfers become longer"
 )
 _ONE_SIZE = "the latency of {} is not known, since all have one size: "
 _BESIDE = "{} ran beside others, and none alike ran alone, so alone they may be shorter"
