@@ -80,7 +80,7 @@ def path_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Wait
     """
     kinds, ends, kept_rows, owners = list[IntArray](), list[IntArray](), list[IntArray](), list[IntArray]()
     columns: list[list[IntArray]] = [[], [], [], []]
-    row_of_span, base = list[IntArray](), 0
+    row_of_span, first_span, base = list[IntArray](), [0], 0
     for at, rank in enumerate(ranks):
         spans, kept, before = predecessors(rank.trace)
         if not rank.trace.origins.complete:
@@ -99,10 +99,12 @@ def path_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Wait
         place = np.full(len(rank.trace.spans), -1)
         place[kept[::-1]] = np.arange(len(kept))[::-1] + base
         row_of_span.append(place)
+        first_span.append(first_span[-1] + len(place))
         base += len(kept)
     kind, end_ns, span, owner = (np.concatenate(each) for each in (kinds, ends, kept_rows, owners))
     joined = Predecessors(*(np.concatenate(each) for each in columns))
-    _follow_collectives(joined, end_ns, row_of_span, matched, waits)
+    parts_at = np.concatenate([*row_of_span, np.zeros(0, np.int64)])[np.array(first_span)[matched.parts.rank] + matched.parts.span]
+    _follow_collectives(joined, end_ns, parts_at, waits)
     work = np.flatnonzero((kind != SpanKind.GRAPH) & (clocks.group[owner] == clocks.group[0])) if len(owner) else np.zeros(0, np.int64)
     if not len(work):
         none = np.zeros(0, np.int64)
@@ -137,17 +139,11 @@ def last_ended(spans: SpanTable, before: Predecessors) -> tuple[IntArray, IntArr
     return device[chosen], other[chosen], (start_ns - end_ns <= RIGHT_BEHIND_NS)[chosen]
 
 
-def _follow_collectives(joined: Predecessors, end_ns: IntArray, row_of_span: Sequence[IntArray], matched: Matched, waits: Waits) -> None:
-    """Lead the path from parts that waited to the part that began last."""
-    parts = matched.parts
+def _follow_collectives(joined: Predecessors, end_ns: IntArray, parts_at: IntArray, waits: Waits) -> None:
+    """Lead the path from parts that waited, which stand at some rows, to the part that began last."""
     held = np.flatnonzero(waits.known & (waits.waiting_ns > 0))
     by = waits.last[held]
-    rows, others = (
-        np.array(
-            [row_of_span[rank][span] for rank, span in zip(parts.rank[each].tolist(), parts.span[each].tolist(), strict=True)], np.int64
-        )
-        for each in (held, by)
-    )
+    rows, others = parts_at[held], parts_at[by]
     began_ns = np.minimum(np.rint(waits.start_ns[by]).astype(np.int64), end_ns[rows])
     joined.row[rows], joined.bound[rows] = others, int(Bound.GAP)
     joined.leave_ns[rows] = joined.arrive_ns[rows] = began_ns

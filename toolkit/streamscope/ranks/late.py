@@ -405,11 +405,13 @@ def _windows(rank: Rank, matched: Matched, at: int, operations: IntArray) -> tup
 
 def _without(these: Intervals, others: Intervals) -> Intervals:
     """Return what intervals have beyond others."""
-    edges_ns = np.sort(np.concatenate([these.start_ns, these.end_ns, others.start_ns, others.end_ns]))
-    if len(edges_ns) < 2:
-        return Intervals(edges_ns[:0], edges_ns[:0])
+    columns = (these.start_ns, these.end_ns, others.start_ns, others.end_ns)
+    edges_ns = np.concatenate(columns)
+    order = np.argsort(edges_ns, kind="stable")  # Columns are in order, and a stable sort merges them.
+    inside, hidden = (np.cumsum(np.repeat(sign, list(map(len, columns)))[order]) for sign in ((1, -1, 0, 0), (0, 0, 1, -1)))
+    edges_ns = edges_ns[order]
     begin_ns, end_ns = edges_ns[:-1], edges_ns[1:]
-    kept = (Coverage(these).within(begin_ns, end_ns) > 0) & (Coverage(others).within(begin_ns, end_ns) == 0)
+    kept = (inside[:-1] > 0) & (hidden[:-1] == 0) & (end_ns > begin_ns)
     return union(begin_ns[kept], end_ns[kept])
 
 

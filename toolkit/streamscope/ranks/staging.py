@@ -102,7 +102,7 @@ def read_files(
         tasks = [Task(path.absolute(), rank, damaged, folder, number) for number, (path, rank) in enumerate(zip(paths, ranks, strict=True))]
         staged = _staged(tasks, executor, progress)
         left_out = [path for path, each in zip(paths, staged, strict=True) if each is None]
-        return [one.read() for each in staged for one in each or ()], left_out
+        return [one for each in staged for one in each or ()], left_out
 
 
 def read_file(path: Path, rank: int | None, damaged: Literal["refuse", "skip"]) -> list[RankFile]:
@@ -148,9 +148,9 @@ def stage(task: Task) -> list[Staged] | StreamscopeError:
         return error
 
 
-def _staged(tasks: Sequence[Task], executor: Executor | str | None, progress: Progress) -> list[list[Staged] | None]:
-    """Return what workers have left of each file; None where the worker died twice."""
-    done: dict[int, list[Staged] | None] = {}
+def _staged(tasks: Sequence[Task], executor: Executor | str | None, progress: Progress) -> list[list[RankFile] | None]:
+    """Return the ranks of each file as workers have read them; None where the worker died twice. Each is read back while others work."""
+    done: dict[int, list[RankFile] | None] = {}
     failed: dict[int, StreamscopeError] = {}
     progress("reading", 0, len(tasks))
     with closing(_by_workers(tasks, executor)) as results:
@@ -158,7 +158,7 @@ def _staged(tasks: Sequence[Task], executor: Executor | str | None, progress: Pr
             if isinstance(result, StreamscopeError):
                 failed[number] = result
             else:
-                done[number] = None if isinstance(result, Dead) else result
+                done[number] = None if isinstance(result, Dead) else [one.read() for one in result]
             if failed and all(each in done for each in range(min(failed))):
                 raise failed[min(failed)]
             progress(f"read {tasks[number].path.name}", step, len(tasks))

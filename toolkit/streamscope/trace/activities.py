@@ -16,7 +16,7 @@ from streamscope.errors import TraceError
 from streamscope.trace.instances import CollectiveFacts, PeerFacts
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.launch_sites import Site
-from streamscope.trace.spans import DEVICE_KINDS, SpanKind
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, is_one
 
 FAR_NS = 2**61
 """Times beyond are left out and noted, whatever the others are: they cannot be subtracted."""
@@ -100,7 +100,7 @@ class Activities:
 
     def is_kind(self, kinds: Iterable[SpanKind]) -> npt.NDArray[np.bool_]:
         """Tell of each row whether its kind is one of ``kinds``."""
-        return np.isin(self.kind, list(map(int, kinds)))
+        return is_one(self.kind, kinds)
 
 
 _COLUMNS = tuple(each.name for each in fields(Activities) if each.name not in ("names", "facts", "places", "processes"))

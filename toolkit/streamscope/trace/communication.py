@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import translate
+from functools import lru_cache
 
 from streamscope.errors import TraceError
 from streamscope.trace.symbols import qualified_name
@@ -91,6 +92,7 @@ _OPS = {"sum": "sum", "avg": "mean", "min": "min", "max": "max", "prod": "prod"}
 _OP = re.compile(r"(?:all_?reduce|reduce_?scatter|reduce)_(sum|avg|min|max|prod)(?![a-z])", re.IGNORECASE)
 
 
+@lru_cache(1024)
 def collective_kind(name: str) -> str:
     """Return the kind of a collective by the name of a function or a kernel; empty where the name does not say it.
 

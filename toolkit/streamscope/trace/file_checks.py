@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import math
+import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -112,12 +113,17 @@ def read_content(path: Path) -> dict[str, Any]:
         return checked_content(parsed(file.read(MOST_JSON_BYTES)))
 
 
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+"""Shorter ones have 64 bits at most."""
+
+
 def parsed(text: bytes) -> Any:
     """Return the value of a strict JSON text."""
     if len(text) > MOST_JSON_BYTES:
         raise ValueError(f"it has {len(text):,} bytes of JSON, more than the {MOST_JSON_BYTES:,} that are read")
     try:
-        return json.loads(text, parse_constant=_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=without_doubles)
+        whole = _whole if _LONG_NUMBER.search(text) else int  # A function of Python for each number takes long.
+        return json.loads(text, parse_constant=_constant, parse_float=_finite, parse_int=whole, object_pairs_hook=without_doubles)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -235,6 +241,9 @@ def _is_json(value: object, depth: int = _DEEPEST) -> bool:
     return value is None or isinstance(value, bool | np.bool_) or is_text(value) or _is_number(value)
 
 
+_AS_IT_IS = {int, str, bool, type(None)}
+
+
 def plain(value: Any) -> Any:
     """Return a value as JSON has it: dicts, lists, Python's numbers; null for numbers that are not finite."""
     if isinstance(value, np.generic):
@@ -242,7 +251,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
+        return list(value) if set(map(type, value)) <= _AS_IT_IS else [plain(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -48,10 +48,8 @@ def collectives_of(spans: SpanTable, known: dict[int, CollectiveFacts], said: li
     kernels = np.flatnonzero(spans.kind == SpanKind.KERNEL)
     code = np.where(spans.symbol[kernels] >= 0, spans.symbol[kernels], spans.name[kernels])
     used, which = distinct(code)
-    by_name = np.array([communicates(spans.names[one]) for one in used.tolist()], bool)
-    facts = {
-        row: _facts_of(spans.names[one]) for row, one in zip(*(each[by_name[which]].tolist() for each in (kernels, code)), strict=True)
-    }
+    said_by_name = [_facts_of(spans.names[one]) for one in used.tolist()]
+    facts = {row: told for row, one in zip(kernels.tolist(), which.tolist(), strict=True) if (told := said_by_name[one])}
     facts |= {row: one._replace(op=one.op or facts[row].op if row in facts else one.op) for row, one in known.items()}
     rows = sorted(facts)
     if len(rows) > Collectives.MOST:
@@ -66,8 +64,9 @@ def collectives_of(spans: SpanTable, known: dict[int, CollectiveFacts], said: li
     return replace(found, instance=_instances(spans, np.array(rows), [facts[row] for row in rows]))
 
 
-def _facts_of(name: str) -> CollectiveFacts:
-    return CollectiveFacts(collective_kind(name), collective_op(name))
+def _facts_of(name: str) -> CollectiveFacts | None:
+    """Return what the name of a kernel says, where it communicates."""
+    return CollectiveFacts(collective_kind(name), collective_op(name)) if communicates(name) else None
 
 
 def _instances(spans: SpanTable, rows: IntArray, facts: Sequence[CollectiveFacts]) -> IntArray:

@@ -65,6 +65,14 @@ MEMORY_KINDS = frozenset({SpanKind.COPY, SpanKind.SET})
 DEVICE_KINDS = MEMORY_KINDS | {SpanKind.KERNEL}
 
 
+def is_one(kind: npt.NDArray[Any], kinds: Iterable[SpanKind]) -> npt.NDArray[np.bool_]:
+    """Tell of each kind in a column whether it is one of ``kinds``."""
+    known = np.zeros(256, bool)
+    known[list(map(int, kinds))] = True
+    found: npt.NDArray[np.bool_] = known[kind]
+    return found
+
+
 class Basis(IntEnum):
     """How the two times of a span came to be known."""
 
@@ -295,10 +303,7 @@ class SpanTable:
 
     def is_kind(self, kinds: Iterable[SpanKind]) -> npt.NDArray[np.bool_]:
         """Tell of each span whether its kind is one of ``kinds``."""
-        found = np.zeros(len(self.kind), dtype=bool)
-        for kind in kinds:
-            found |= self.kind == kind
-        return found
+        return is_one(self.kind, kinds)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table as a DataFrame, with names, lanes, kinds and bases as categories.

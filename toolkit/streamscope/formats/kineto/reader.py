@@ -306,28 +306,28 @@ class _Collected:
         else:
             columns["kind"] = np.full(len(timed), SpanKind.RANGE if device is None else device, np.uint8)
         columns["process"] = _codes([event.pid for event in timed], self._pids)
+        arguments = [event.args for event in timed]
         if device is None:
             columns["place"] = _numbers([event.tid for event in timed], self._places)
         if category in _OPERATORS:
-            self._add_operators(timed, columns)
+            self._add_operators(arguments, columns)
         if device is not None or is_call:
-            columns["correlation"] = whole_numbers([event.args and event.args.correlation for event in timed], 0)
+            columns["correlation"] = whole_numbers([None if given is None else given.correlation for given in arguments], 0)
             columns["correlation"][columns["correlation"] == 0] = -1  # CUPTI counts from 1
         if is_call and self._sites:
-            site = whole_numbers([event.args and event.args.site for event in timed], -1)
+            site = whole_numbers([given and given.site for given in arguments], -1)
             columns["fact"] = np.where((site >= 0) & (site < self._sites), site, -1)
         if device is not None:
-            columns |= _on_device(timed, self._places)
-            columns["fact"] = self._facts_of(timed, "from_gpu" if device == SpanKind.COPY else "collective")
+            columns |= _on_device(timed, arguments, self._places)
+            columns["fact"] = self._facts_of(arguments, "from_gpu" if device == SpanKind.COPY else "collective")
             # Streams of two contexts may have one number.
-            columns["place"] = self._streams.places(columns["place"], _contexts([event.args for event in timed]))
+            columns["place"] = self._streams.places(columns["place"], _contexts(arguments))
         self._parts.append(Activities(**columns))
 
     def _long(self, events: list[Any]) -> list[Any]:
         """Return ranges that are not short, and operators whose number joins the backward pass with the forward one."""
-        is_long = (times_ns([event.dur for event in events]) >= self._least_range_ns).tolist()
-        joins = (event.args is not None and event.args.sequence_number is not None for event in events)
-        return [event for event, *wanted in zip(events, is_long, joins, strict=True) if any(wanted)]
+        least_us = (self._least_range_ns - 0.5) / 1000
+        return [event for event in events if event.dur >= least_us or (event.args is not None and event.args.sequence_number is not None)]
 
     def _add_memory(self, events: Sequence[Any]) -> Sequence[Any]:
         """Keep the marks of memory among some events, and return the others."""
@@ -351,9 +351,8 @@ class _Collected:
         process = _codes([event.pid for event in kept], self._pids)
         self._stacks.add(Frames(process, _numbers([event.tid for event in kept], self._places), start_ns, end_ns, code[rows]))
 
-    def _add_operators(self, events: list[Any], columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    def _add_operators(self, given: list[Any], columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Keep operators that have a sequence number, by which operators of the backward pass belong to those of the forward one."""
-        given = [event.args for event in events]
         sequence = whole_numbers([args and args.sequence_number for args in given], -1)
         known = sequence >= 0
         if known.any():
@@ -362,14 +361,12 @@ class _Collected:
             some = Operators(**times, sequence=sequence, forward=forward)
             self._stacks.add(some if known.all() else some.rows(known))
 
-    def _facts_of(self, events: Sequence[Any], argument: str) -> npt.NDArray[np.int64]:
+    def _facts_of(self, arguments: Sequence[Any], argument: str) -> npt.NDArray[np.int64]:
         """Keep what work with an argument says of other GPUs, and return its places; -1 for all other work."""
-        found, said = np.full(len(events), -1), attrgetter(argument)
-        for at, event in enumerate(events):
-            given = event.args
-            if given is not None and said(given) is not None:
-                found[at] = len(self._facts)
-                self._facts.append(fact_of(given))
+        found, said = np.full(len(arguments), -1), attrgetter(argument)
+        for at in [at for at, given in enumerate(arguments) if given is not None and said(given) is not None]:
+            found[at] = len(self._facts)
+            self._facts.append(fact_of(arguments[at]))
         return found
 
     def _no_work(self, job: Mapping[str, int]) -> TraceError:
@@ -484,8 +481,7 @@ def _contexts(arguments: Sequence[Any]) -> npt.NDArray[np.int64]:
     return np.array([one if type(one) is int and 0 <= one < 2**63 else -1 for one in found], np.int64)
 
 
-def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArray[np.int64]]:
-    arguments = [event.args for event in events]
+def _on_device(events: list[Any], arguments: list[Any], places: dict[int, str]) -> dict[str, npt.NDArray[np.int64]]:
     streams = [event.tid if given is None or given.stream is None else given.stream for event, given in zip(events, arguments, strict=True)]
     gpus = [
         _device_of(event.pid) if given is None or given.device is None else given.device
