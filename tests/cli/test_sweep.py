@@ -56,6 +56,7 @@ def test_wrong_results_are_code_3(capsys, monkeypatch):
         (("sweep", "branches", "--set", "depth=3"), 2, "no setting 'depth'"),
         (("sweep", "branches", "--set", "size"), 2, "'size' is not NAME=VALUE"),
         (("sweep", "nope", "--set", "size=3"), 2, "unknown workload 'nope'"),
+        ((*SMALL, "--executor", "threads"), 2, "neither processes nor an address"),
         ((*SMALL, "--path", "points.csv"), 1, "its name ends with '.csv'"),
         ((*SMALL, "--out", "sweep.docx"), 1, "its name ends with '.docx'"),
         (("sweep", "no.captured.json", "--set", "streams=2"), 1, "cannot read no.captured.json"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import sys
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ from tests.ranks.test_reading import rank_file, written
 
 import streamscope as ss
 from streamscope import workers
+from streamscope.cli.main import main
 from streamscope.errors import OutputError, TraceError
 from streamscope.ranks import staging
 from streamscope.ranks.rank import needed
@@ -104,6 +107,40 @@ def test_workers_of_dask_give_the_same_job(folder, tmp_path):
     assert there == kept(ss.read_ranks(folder, progress=False), tmp_path / "here")
 
 
+def test_the_command_reads_by_the_workers_of_a_scheduler(folder, tmp_path, monkeypatch, capsys):
+    """Without Dask: a client of threads stands for it."""
+    asked = []
+
+    class Client:
+        def __init__(self, address, **_):
+            asked.append(address)
+            if address.endswith(":1"):
+                raise OSError("nobody there")
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            asked.append("closed")
+
+        def get_executor(self):
+            return LastFirst(4)
+
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Client))
+    work = tmp_path / "work"
+    assert main(["ranks", str(folder), "--executor", "tcp://there:8786", "--work", str(work), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == ss.read_ranks(folder, progress=False).to_dict()
+    assert asked == ["tcp://there:8786", "closed"]
+    assert not list(work.iterdir())
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    for name, said in (("threads", "neither processes nor an address"), ("there:8786", "needs Dask")):
+        assert main(["ranks", str(folder), "--executor", name]) == 2
+        assert said in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Client))
+    assert main(["ranks", str(folder), "--executor", "there:1"]) == 2
+    assert "no Dask scheduler answers at there:1: OSError: nobody there" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("executor", [None, LastFirst])
 def test_of_several_damaged_files_the_first_is_told(folder, tmp_path, executor):
     for name in "bd":
@@ -151,8 +188,8 @@ def test_processes_come_unasked_only_for_large_jobs_and_where_no_script_runs_aga
     script, package = SimpleNamespace(__spec__=None, __file__="a.py"), SimpleNamespace(__spec__=SimpleNamespace(name="jobs"), __file__="")
     assert not staging._worth_processes(files)
     monkeypatch.setattr(staging, "_LEAST_BYTES", sum(file.stat().st_size for file in files))
-    for main, wanted in ((notebook, True), (command, True), (script, False), (package, False)):
-        monkeypatch.setitem(staging.sys.modules, "__main__", main)
+    for running, wanted in ((notebook, True), (command, True), (script, False), (package, False)):
+        monkeypatch.setitem(staging.sys.modules, "__main__", running)
         assert staging._worth_processes(files) is wanted
         assert not staging._worth_processes(files[:1])
 

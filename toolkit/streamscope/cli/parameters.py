@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +15,12 @@ import typer
 from typer.core import TyperCommand
 
 from streamscope import arguments, options
-from streamscope.errors import OutputError, StreamscopeError, WorkloadError
+from streamscope.errors import OutputError, StreamscopeError, WorkloadError, described
 from streamscope.words import listed
 
 _CAPTURED = ".captured.json"
+_ANSWERS_S = 10
+"""So long a Dask scheduler is waited for."""
 GUEST_ENDINGS = "{endings of other packages}"
 """Stands in a help for the endings of files that other packages write."""
 WORKLOAD = "`streamscope workloads` lists them; or a .captured.json."
@@ -95,6 +100,15 @@ Without = Annotated[
     list[str] | None,
     typer.Option("--without", metavar="KERNEL", help="Leave out kernels by name, or copy, set, host. May be given again."),
 ]
+ExecutorName = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="processes|HOST:PORT",
+        help="Who does the work: two processes, or the workers of the Dask scheduler at that address.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
@@ -127,6 +141,36 @@ def built(name: str, values: Mapping[str, int | str], gpus: int | Sequence[int] 
     except WorkloadError as error:
         raise WrongUsageError(error.message, hint=error.hint) from None
     return program, inputs, {key: int(values.get(key, setting.default)) for key, setting in found.settings.items()}
+
+
+@contextmanager
+def executor_of(name: str | None) -> Iterator[Executor | str | None]:
+    """Open the executor that ``--executor`` names, and close it behind the work.
+
+    Raises
+    ------
+    WrongUsageError
+        The name is neither ``processes`` nor an address, Dask is missing, or no scheduler answers there.
+    """
+    from streamscope.workers import PROCESSES
+
+    if name is None or name == PROCESSES:
+        yield name
+        return
+    if not re.fullmatch(r"(\w+://)?[^/\s]+:\d{1,5}", name):
+        raise WrongUsageError(
+            f"--executor {name!r:.60} is neither {PROCESSES} nor an address", hint="for example --executor scheduler:8786"
+        )
+    try:
+        from distributed import Client
+    except ImportError:
+        raise WrongUsageError("an executor at an address needs Dask", hint="pip install 'streamscope[cluster]'") from None
+    try:
+        client = Client(name, timeout=_ANSWERS_S)
+    except (OSError, ValueError) as error:
+        raise WrongUsageError(f"no Dask scheduler answers at {name}: {described(error)}", hint="start one with dask scheduler") from None
+    with client:
+        yield client.get_executor()
 
 
 def kernel_factor(text: str) -> tuple[str, float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamscope.cli.parameters import AsJson, Scale, Without, WrongUsageError, kernel_factor
+from streamscope.cli.parameters import AsJson, ExecutorName, Scale, Without, WrongUsageError, executor_of, given_path, kernel_factor
 from streamscope.cli.tables import print_table, print_warnings, show, table
 from streamscope.cli.terminal import print_sentences
 from streamscope.cli.trace_files import Damaged, reading_progress
@@ -36,6 +36,13 @@ def ranks(
         typer.Option("--save", metavar="PATH", help="Also save the job: a folder, or a file .html, .md, .json, .csv.", show_default=False),
     ] = None,
     damaged: Damaged = "refuse",
+    executor: ExecutorName = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            "--work", metavar="DIR", parser=given_path, help="Folder between the readers, which all of them see.", show_default=False
+        ),
+    ] = None,
     like: Annotated[
         list[str] | None,
         typer.Option("--like", metavar="RANK=RANK", help="What if the first rank did what the second one does: 2=1. May be given again."),
@@ -59,8 +66,11 @@ def ranks(
 
     hosts = {rank: name for text in host or () for name, numbers in [_shared(text)] for rank in numbers}
     changed = bool(serial or link is not None or any((like, scale, without, bucket)))
-    with reading_progress() as progress:
-        job = read_ranks(paths[0] if len(paths) == 1 else paths, hosts=hosts, damaged=damaged, progress=progress)  # type: ignore[arg-type]
+    with executor_of(executor) as readers, reading_progress() as progress:
+        job = read_ranks(
+            paths[0] if len(paths) == 1 else paths,
+            hosts=hosts, damaged=damaged, progress=progress, executor=readers, work=work,  # type: ignore[arg-type]
+        )  # fmt: skip
         predicted: JobPrediction | None = None
         if what_if or changed:
             progress("predicting", 1, 1)

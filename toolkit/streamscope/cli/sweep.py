@@ -14,7 +14,9 @@ from streamscope.cli.parameters import (
     WRONG_GPUS,
     WRONG_SETTING,
     AsJson,
+    ExecutorName,
     WrongUsageError,
+    executor_of,
     given_path,
     is_captured,
     out,
@@ -60,8 +62,8 @@ def sweep(
         ),
     ] = None,
     file: Annotated[Path | None, out("FILE", "Write the sweep there: .html, .pdf, .md, .json, .csv, .parquet, .svg or .png.")] = None,
+    executor: ExecutorName = None,
     *,
-    processes: Annotated[bool, typer.Option("--processes", help="Two processes do the points; for simulated devices only.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Compare engines at each point of a grid of settings.
@@ -72,7 +74,6 @@ def sweep(
     from streamscope.comparing.swept import Sweep
     from streamscope.errors import WorkloadError
     from streamscope.files import suffix_of, writable_file
-    from streamscope.workers import PROCESSES
 
     grid = {setting: _values(text) for setting, text in setting_values(settings, WRONG_SETTING).items()}
     if not grid:
@@ -81,20 +82,21 @@ def sweep(
     if file is not None:
         suffix_of(writable_file(file), *Sweep("", ()).writers())
     try:
-        found = module.sweep(
-            _program(workload),
-            grid,
-            engines=engines,
-            device=device,
-            gpus=on_gpus,
-            streams=streams,
-            repeats=repeats,
-            recorder=recorder,
-            name=name,
-            progress=notes().is_terminal,
-            executor=PROCESSES if processes else None,
-            path=path,
-        )
+        with executor_of(executor) as workers:
+            found = module.sweep(
+                _program(workload),
+                grid,
+                engines=engines,
+                device=device,
+                gpus=on_gpus,
+                streams=streams,
+                repeats=repeats,
+                recorder=recorder,
+                name=name,
+                progress=notes().is_terminal,
+                executor=workers,
+                path=path,
+            )
     except WorkloadError as error:
         raise WrongUsageError(error.message, hint=error.hint) from None
     show(found, _print, as_json=as_json)
