@@ -64,6 +64,7 @@ def ranks_work(case: Case, rank: int, path: str) -> None:
     import torch
     import torch.distributed as dist
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A process in the background would ignore it.
     dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", int(path), 2, rank == 0), rank=rank, world_size=2)
     values, both = torch.ones(64), [torch.ones(64), torch.ones(64)]
     calls = {

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from streamscope.errors import PeerError, described
+from streamscope.errors import PeerError, ProgramError, described
 
 T = TypeVar("T")
 
@@ -181,9 +181,8 @@ class Job:
 
     def _error(self, lost: _Lost) -> PeerError:
         self._lost = lost
-        who = "this rank" if lost.rank == self.rank else f"rank {lost.rank}"
         hint = _ANEW if self._aborted else "call it on all ranks, in the same order and with functions that call the same collectives"
-        return PeerError(f"{who} {lost.why}, so rank {self.rank} stopped at {self._step!r}", hint=hint)
+        return PeerError(f"rank {lost.rank} {lost.why}, so rank {self.rank} stopped at {self._step!r}", hint=hint)
 
     def _watch(self) -> None:
         """Say that this process lives, look for ranks that do not go on, and abort what waits for them."""
@@ -285,19 +284,27 @@ def the_same(step: str, values: Sequence[float]) -> list[float]:
     return [max(each) for each in zip(*gathered(step, list(values)), strict=True)]
 
 
+def checked_timeout(timeout: Any) -> float | None:
+    """Return a time-out in seconds as the verbs take it.
+
+    Raises
+    ------
+    ProgramError
+        It is neither None nor a positive number.
+    """
+    if timeout is None or (isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0):
+        return timeout
+    raise ProgramError(f"timeout must be a number of seconds above 0, or None, not {timeout!r}", hint="timeout=20 waits so long for ranks")
+
+
 def in_job() -> bool:
     """Tell whether this process does something together with other ranks now."""
     return _CURRENT.get() is not None
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """Let a block agree with nobody: there is no collective in it."""
-    token = _CURRENT.set(None)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
+def go_alone() -> None:
+    """Agree with nobody until the end of the current job's block: no rank has a collective in what follows."""
+    _CURRENT.set(None)
 
 
 @contextmanager

@@ -79,6 +79,10 @@ class Allocated:
             return found
         return None if around(self._pools, address) else self._asked_for(address)
 
+    def is_known(self, address: int) -> bool:
+        """Tell whether an address lies in memory of PyTorch's or CuPy's allocators, and not in some library's own."""
+        return around(self._known, address) is not None or around(self._pools, address) is not None
+
     def _asked_for(self, address: int) -> AddressRange | None:
         if not _LOWEST <= address < _HIGHEST or address in self._elsewhere:
             return None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from streamscope.capturing.allocations import Allocated
+from streamscope.capturing.communication import SPINS, belongs_to_collective, spins_on_peers, uses_links
 from streamscope.capturing.cupy_captures import source_of
 from streamscope.capturing.memory import Access, AddressRange, Evidence, NodeMemory, around, united
 from streamscope.capturing.nodes import Around, LaunchableNode, Parameter, pointers_among
@@ -14,6 +15,7 @@ from streamscope.capturing.operators import Operator
 from streamscope.capturing.prototypes import Role, roles_in_name, roles_in_source
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.true_order import true_order
+from streamscope.devices.graph_node import NodeKind
 from streamscope.program.captured_graph import Edges
 
 _OWN = r"(?:void )?at::native::(?:\(anonymous namespace\)::)?"
@@ -70,6 +72,8 @@ def sharing_calls(
 def _memory(node: LaunchableNode, claims: Sequence[Operator], allocated: Allocated, triton: TritonKernels) -> NodeMemory:
     if node.memory is not None:
         return node.memory
+    if spins_on_peers(node.node.symbol):
+        return _unknown(node, allocated, f"{node.node.name}: {SPINS}")
     if not claims:
         return _by_itself(node, allocated, triton)
     if len(claims) > 1:
@@ -106,10 +110,16 @@ def _of_operator(node: LaunchableNode, operator: Operator, allocated: Allocated,
     beside = (allocated.around(address) for address in addresses if around(known, address) is None)
     others = dict.fromkeys(region for region in beside if region is not None)
     everything = (*accesses, *(Access(*region, reads=True, writes=True, evidence=Evidence.POINTER) for region in others))
+    collective = operator.communication is not None and belongs_to_collective(node.node.kind, symbol)
+    if collective:
+        # Events and host functions touch nothing but the order. A kernel may have its list of work elsewhere, so it has all tensors.
+        everything = (*(everything if node.node.kind is NodeKind.KERNEL else ()), uses_links())
     if operator.why_unknown:
         return NodeMemory(everything, operator.why_unknown)
     if operator.allocated.stop > len(allocated.made):
         return NodeMemory(everything, f"the allocator's history does not say what {operator.name} allocated")
+    if collective:
+        return NodeMemory(everything)
     if not addresses and not (operator.trusted and _OWN_KERNELS.match(symbol)):
         return NodeMemory(everything, f"no address was found in the arguments of {node.node.name}")
     plain = _PLAIN_KERNELS.match(symbol) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import statistics
 import sys
 import time
@@ -21,16 +22,19 @@ from streamscope.capturing.allocations import arrays_memory_behind
 from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore, unsupported
 from streamscope.capturing.capture_errors import let_variables_go, not_captured
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, certified, program_of
+from streamscope.capturing.communication import belongs_to_collective, is_collective, spins_on_peers
 from streamscope.capturing.cupy_captures import note_sources
 from streamscope.capturing.memory import AddressRange, CaptureOrigin, MemoryHeld, NodeMemory, first_writers, inside, united
 from streamscope.capturing.nodes import LaunchableNode, addresses_of, timed
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import Taken, casting_each_time, take
+from streamscope.capturing.true_order import all_orders
 from streamscope.capturing.write_detection import checked_memories
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
+from streamscope.job import TIMEOUT_S, checked_timeout, gathered, go_alone, in_job, joined
 from streamscope.kernels.library.libraries import cuda_errors, driver_version, libraries
 from streamscope.program.foreign import ForeignFunction
 from streamscope.program.launch import Launch
@@ -147,7 +151,13 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         return statistics.median(times) / 1e3
 
 
-def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None, memory_limit: int | str | None = None) -> CapturedFunction:
+def capture(
+    function: Callable[..., Any],
+    *inputs: Any,
+    name: str | None = None,
+    memory_limit: int | str | None = None,
+    timeout: float | None = TIMEOUT_S,
+) -> CapturedFunction:
     """Make a program of any function that launches CUDA work: CuPy, PyTorch, Numba, a library.
 
     Streamscope calls the function a few times to warm up, once under stream capture, and once for the results to compare with. Each kernel,
@@ -166,6 +176,9 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     memory_limit : int or str, optional
         Bytes, or text such as ``"512 MiB"``, that the capture may hold beyond the peak of a plain call; half of the free memory by
         default. Memory that is used twice orders nodes that share nothing else. With a limit, the oldest is used again.
+    timeout : float, optional
+        Under ``torch.distributed``, all ranks have to capture together. So many seconds they wait for each other: for one that is late, or
+        for those that are in a collective when another one fails. None for a function without collectives: this rank captures by itself.
 
     Raises
     ------
@@ -175,6 +188,8 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         The function cannot be captured: it synchronises, copies to pageable memory, allocates outside a pool, or launches nothing.
     NoDeviceError
         There is no usable GPU.
+    PeerError
+        Another rank refused, failed or did not come; the message says which and why.
 
     Examples
     --------
@@ -194,7 +209,9 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         hint = f"ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program, {ELSEWHERE}"
         raise NoDeviceError(error.message, hint=hint) from None
     extra_bytes = None if memory_limit is None else memory_bytes(memory_limit)
-    return _captured(function, inputs, str(name or getattr(function, "__name__", "captured")), extra_bytes)
+    title = str(name or getattr(function, "__name__", "captured"))
+    with joined(f"capturing {title}", checked_timeout(timeout)):
+        return _captured(function, inputs, title, extra_bytes)
 
 
 def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str, extra_bytes: int | None) -> CapturedFunction:
@@ -206,6 +223,7 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
     before = [(one, copy_of(one)) for one in inputs if on_device(one)]
     casting = casting_each_time(function)
     for _ in range(_WARM_RUNS):
+        gathered(f"calling {title}", None)
         restore(before)
         # Not kept as they are: a loss keeps the nodes of its backward pass, which belong to the stream of this call.
         results = _results(casting(*inputs), title)
@@ -219,11 +237,13 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
         raise not_captured(title, error) from error
     if not nodes:
         raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")
+    _check_alike(title, nodes, taken.operators)
     results = _results(taken.result, title)
     taken = replace(taken, result=None)  # As above: the plain call below would meet nodes of the capture's stream.
     state, memories, notes = _state_and_memories(taken, nodes, memories, results, before)
     if taken.constants:
         notes += (f"{counted(taken.constants, 'NumPy array')} that the function hands to CuPy: the capture has the values as constants.",)
+    gathered(f"calling {title} for its results", None)
     restore(before)
     with _random_numbers_as_captured(taken.kept):
         expected = [fetched(one) for one in _results(casting(*inputs), title)]
@@ -234,11 +254,16 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
     kept = [*taken.kept, *arrays_memory_behind(addresses_of(nodes, memories))]
     described, sources = _described(nodes, taken.operators, where)
     certificate = certified(title, described, memories, notes)
+    if in_job():
+        # Memory lies elsewhere on each rank, so one may order more than another. All keep what any of them asks for.
+        certificate = replace(certificate, order=all_orders(gathered("comparing orders", certificate.order)))
     handles, edges, check = [one.handle for one in nodes], tuple(one.node.after for one in nodes), certificate.check
     put_back = state.put_changes_back
     pieces = taken.memory.pieces
     held = [(end - start, first) for (start, end), first in zip(pieces, first_writers(pieces, memories), strict=True)]
     raw = RawGraph(taken.graph, handles, edges, state.keeping, kept, check=check, named=certificate.named, put_back=put_back, held=held)
+    if in_job():
+        raw.times_us([raw.edges])  # Now, and not when one rank asks for the bound: all have to replay.
     program = program_of(certificate, partial(_launch, nodes, kept), sources, raw)
     known = (title, program, described, memories, results, taken.memory)
     return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own)
@@ -278,9 +303,24 @@ def _state_and_memories(
 
     touched = united(region for node in nodes for word in node.words if (region := taken.allocated.around(word)) is not None)
     checked, notes = checked_memories(nodes, memories, touched, taken.own, put_back)
-    if checked != memories:  # What nobody had said is state, too.
+    if any(gathered("comparing writes", checked != memories)):  # What nobody had said is state, too.
         state = state_of(checked)
     return state, checked, notes
+
+
+def _check_alike(title: str, nodes: Sequence[LaunchableNode], operators: Sequence[Operator]) -> None:
+    """Refuse graphs with collectives that differ from rank to rank; where no rank has a collective, each goes on by itself."""
+    waits = [is_collective(one.node.symbol) or spins_on_peers(one.node.symbol) for one in nodes]
+    if not any(gathered("reading nodes", any(waits))):
+        go_alone()
+        return
+    sizes = {handle: (one.communication.kind, one.communication.nbytes) for one in operators if one.communication for handle in one.nodes}
+    graph = [(one.node.kind.name, one.node.after, sizes.get(one.handle)) for one in nodes]
+    ranks = gathered("comparing nodes", hashlib.sha256(repr(graph).encode()).hexdigest())
+    other = next((rank for rank, one in enumerate(ranks) if one != ranks[0]), None)
+    if other is not None:
+        hint = "captured code with collectives has to launch the same nodes on each rank; capture the parts between its collectives"
+        raise EngineError(f"{title} has other nodes on rank {other} than on rank 0", hint=hint)
 
 
 def _check_shapes(title: str, results: Sequence[Any], expected: Sequence[Array]) -> None:
@@ -295,6 +335,7 @@ def _run_once(nodes: Sequence[LaunchableNode]) -> None:
     """Launch nodes one after the other, and wait for them."""
     lib = libraries()
     lib.runtime.deviceSynchronize()
+    gathered("running the nodes", None)
     stream = lib.cupy.cuda.Stream(non_blocking=True)
     for number, node in enumerate(nodes):
         with cuda_errors(f"node {number} of the captured code ({node.node.name}), launched by itself"):
@@ -348,7 +389,9 @@ def _described(nodes: Sequence[LaunchableNode], operators: Sequence[Operator], w
     for number, one in enumerate(nodes):
         operator = launched_by.get(one.handle)
         name, module, line = (one.node.name, "", UserLine("", "")) if operator is None else (operator.name, operator.module, operator.line)
-        described.append(replace(one.node, operation=number, operator=name, where=line.where or where, module=module))
+        communication = None if operator is None or not belongs_to_collective(one.node.kind, one.node.symbol) else operator.communication
+        node = replace(one.node, operation=number, operator=name, where=line.where or where, module=module, communication=communication)
+        described.append(node)
         sources.append(line.source)
     return described, sources
 

@@ -23,6 +23,7 @@ class Evidence(Enum):
     ALLOCATED = "allocated while its operator ran"
     PROTOTYPE = "the kernel's prototype"
     TRITON = "Triton's analysis of the kernel"
+    COMMUNICATOR = "the collectives' own order"
     POINTER = "a pointer in the arguments, used in an unknown way"
 
 
@@ -55,8 +56,8 @@ class NodeMemory:
 
 
 def regions_of(memory: NodeMemory) -> list[AddressRange]:
-    """Return where a node's accesses lie."""
-    return [(one.start, one.end) for one in memory.accesses if one.start < one.end]
+    """Return where a node's accesses lie in device memory."""
+    return [(one.start, one.end) for one in memory.accesses if one.start < one.end and one.evidence is not Evidence.COMMUNICATOR]
 
 
 def around(regions: Sequence[AddressRange], address: int) -> AddressRange | None:

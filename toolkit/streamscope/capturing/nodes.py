@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamscope.capturing.communication import is_collective, spins_on_peers
 from streamscope.capturing.memory import Access, AddressRange, Evidence, NodeMemory, around, regions_of, united
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.cuda.graph_nodes import node_count, node_handles, nodes_in_order
@@ -24,6 +25,7 @@ from streamscope.devices.protocol import Call, Device
 from streamscope.devices.reference import reference_kernel
 from streamscope.errors import DeviceError
 from streamscope.interrupts import deferred
+from streamscope.job import gathered
 from streamscope.kernels.library.libraries import checked, driver_call, libraries
 from streamscope.program.launch import Cost, LaunchKind
 
@@ -140,6 +142,16 @@ class LaunchableNode:
         return Cost(0, 0, x * y * z, i * j * k, alone_ns=self.alone_ns, per_multiprocessor=self.per_multiprocessor)
 
 
+def without_internals(node: LaunchableNode, is_known: Callable[[int], bool]) -> LaunchableNode:
+    """Return a node that waits for other GPUs without addresses of its library's own memory; any other node as it is.
+
+    Ranks count there how far they have come together. To restore what was there before would make them wait for each other for ever.
+    """
+    if not (is_collective(node.node.symbol) or spins_on_peers(node.node.symbol)):
+        return node
+    return replace(node, parameters=(Parameter(0, np.array([one for one in node.words if is_known(one)], np.uint64).tobytes()),))
+
+
 def addresses_of(nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory]) -> set[int]:
     """Return the addresses of all memory that nodes may touch, by their arguments and evidence.
 
@@ -251,7 +263,17 @@ def timed(
     device = cast("Device", CudaDevice([libraries().runtime.getDevice()]))
     with keeping():
         found_ns = _durations_ns(nodes, device, put_back)
-    return [replace(node, alone_ns=alone_ns) for node, alone_ns in zip(nodes, found_ns, strict=True)]
+    return [replace(node, alone_ns=alone_ns) for node, alone_ns in zip(nodes, _of_all_ranks(nodes, found_ns), strict=True)]
+
+
+def _of_all_ranks(nodes: Sequence[LaunchableNode], found_ns: Sequence[float]) -> list[float]:
+    """Return the durations that all ranks go by, so that orders that follow from them are the same everywhere.
+
+    A kernel counts as its slowest rank has it. A collective includes the wait for other ranks, so the rank that came last counts.
+    """
+    ranks = gathered("comparing durations", list(found_ns))
+    waits = [is_collective(node.node.symbol) for node in nodes]
+    return [min(each) if wait else max(each) for wait, each in zip(waits, zip(*ranks, strict=True), strict=True)]
 
 
 def _durations_ns(nodes: Sequence[LaunchableNode], device: Device, put_back: Callable[[], object] = int) -> list[float]:
@@ -275,7 +297,8 @@ def _durations_ns(nodes: Sequence[LaunchableNode], device: Device, put_back: Cal
         one_ns, two_ns = (float(np.median(timer.readings_ns([known] * _CHUNK))) for known in (timer.reference, twice))
         passes: list[list[float]] = []
         start = time.perf_counter()
-        while len(passes) < _MOST_PASSES and (not passes or time.perf_counter() - start < _BUDGET_S):
+        # As many on each rank, since a collective waits for those of the others.
+        while len(passes) < _MOST_PASSES and all(gathered("timing nodes", not passes or time.perf_counter() - start < _BUDGET_S)):
             put_back()
             passes.append(timer.readings_ns(works))
     finally:

@@ -17,17 +17,21 @@ from types import FrameType
 from typing import Any
 
 from streamscope.capturing.allocations import TorchCounts
+from streamscope.capturing.communication import communication_of, kind_of
 from streamscope.capturing.memory import AddressRange, Kept
 from streamscope.capturing.nodes import GrowingGraph
 from streamscope.capturing.side_streams import ProductThreads
 from streamscope.devices.cuda.gate import WATCHDOG
+from streamscope.devices.graph_node import Communication
+from streamscope.job import THREAD
 from streamscope.program.user_line import UserLine, UserLines
 from streamscope.tracebacks import is_ours
 
 _THREADS = "/proc/self/task"
 """A folder for each thread of this process, also of those that Python does not know."""
-_OF_THE_DRIVER = re.compile(r"cuda(-EvtHandlr|[0-9a-f]{8,11})\n")
-"""Names of the CUDA driver's threads: ``"cuda-EvtHandlr"``, ``"cuda00001400006"``. Others may call theirs ``"cuda-worker"``."""
+_LAUNCHES_NOTHING = re.compile(r"(cuda(-EvtHandlr|[0-9a-f]{8,11})|pt_nccl_\w*|pt_tcpstore\w*|NCCL [\w /]*)\n")
+"""Names of threads of the CUDA driver (``"cuda-EvtHandlr"``, ``"cuda00001400006"``; others may call theirs ``"cuda-worker"``), of process
+groups, which watch, and of NCCL, whose proxies launch on streams of their own that no capture has."""
 _Hear = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 """``hear(operator, arguments, keywords)`` calls an operator and returns its result."""
 
@@ -70,8 +74,8 @@ class OtherThreads:
                 name = Path(_THREADS, str(thread), "comm").read_text(encoding="utf-8", errors="replace")
             except OSError:
                 return True  # It has ended meanwhile.
-            ours = any(one.native_id == thread and one.name == WATCHDOG for one in threading.enumerate())
-            self._launches[thread] = not (ours or _OF_THE_DRIVER.fullmatch(name))
+            ours = any(one.native_id == thread and one.name in (WATCHDOG, THREAD) for one in threading.enumerate())
+            self._launches[thread] = not (ours or _LAUNCHES_NOTHING.fullmatch(name))
         return self._launches[thread]
 
 
@@ -193,6 +197,10 @@ _WRITTEN_ANYWAY = ("running_mean", "running_var", "dropout_state")
 """Arguments that batch norms and recurrent networks change, though their schemas do not say so."""
 
 
+_SENT = "input"
+"""How the arguments of collectives begin that are only read, by their documentation; a change that is seen says otherwise."""
+
+
 @dataclass(frozen=True)
 class Operator:
     """A PyTorch operator that launched something."""
@@ -217,6 +225,8 @@ class Operator:
     """Its number among all calls of operators, those that launch nothing too."""
     trusted: bool = True
     """Whether its schema names all accesses; the code of another one may use memory that no argument shows."""
+    communication: Communication | None = None
+    """The collective that it is."""
 
 
 class OperatorLog:
@@ -294,6 +304,7 @@ class OperatorLog:
                     _why_unknown(function, touched) if alone else BESIDE,
                     self._calls,
                     _is_trusted(function),
+                    communication_of(str(function), (*args, *kwargs.values()), max((one.nbytes for one, _ in given), default=0)),
                 )
             )
         elif self._places.differentiates:
@@ -411,9 +422,11 @@ def _is_trusted(function: Any) -> bool:
 def _written(function: Any) -> dict[str, bool]:
     """Tell for each argument of an operator whether it is written."""
     schema = function._schema  # noqa: SLF001 — no public way
-    trusted = _is_trusted(function)
+    trusted, sends = _is_trusted(function), kind_of(str(function))
     return {
-        one.name: not trusted or one.name in _WRITTEN_ANYWAY or (one.alias_info is not None and one.alias_info.is_write)
+        one.name: (not trusted and not (sends and one.name.startswith(_SENT)))
+        or one.name in _WRITTEN_ANYWAY
+        or (one.alias_info is not None and one.alias_info.is_write)
         for one in schema.arguments
     }
 

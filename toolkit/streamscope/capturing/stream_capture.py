@@ -22,13 +22,14 @@ from streamscope.capturing.allocations import (
 from streamscope.capturing.cupy_captures import CupyProducts, CupyUploads
 from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.memory import AddressRange, MemoryHeld, NodeMemory, united
-from streamscope.capturing.nodes import GrowingGraph, LaunchableNode, read_nodes
+from streamscope.capturing.nodes import GrowingGraph, LaunchableNode, read_nodes, without_internals
 from streamscope.capturing.operators import BESIDE, Operator, OperatorLog, Workspaces, listening, tensors_in
 from streamscope.capturing.side_streams import WORKSPACES_BYTES, SideStream, product_threads
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.interrupts import nothing_collected, when_gone
+from streamscope.job import gathered
 from streamscope.kernels.library.libraries import libraries
 
 CAPTURES_AT_MOST = 3
@@ -74,10 +75,12 @@ def take(
 
         taken = undisturbed(captured, restore)
         nodes = read_nodes(taken.graph, {node: f"{one.name} at {one.line.where}" for one in taken.operators for node in one.nodes})
+        nodes = [without_internals(one, taken.allocated.is_known) for one in nodes]
         return taken, nodes, node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
 
     taken, nodes, memories = understood(())
-    apart = sharing_calls(nodes, taken.operators, memories, tuple(one.node.after for one in nodes))
+    sharing = sharing_calls(nodes, taken.operators, memories, tuple(one.node.after for one in nodes))
+    apart = frozenset(call for calls in gathered("looking at workspaces", sorted(sharing)) for call in calls)
     if not apart or (extra_bytes is not None and extra_bytes < WORKSPACES_BYTES):
         return taken, nodes, memories
     del taken, nodes, memories  # What it returned may keep nodes of a backward pass, which belong to the stream of that capture.
@@ -114,7 +117,8 @@ def undisturbed(through: Callable[[], Taken], restore: Callable[[], object]) -> 
     """
     taken = through()
     for _ in range(CAPTURES_AT_MOST - 1):
-        if all(one.why_unknown != BESIDE for one in taken.operators):
+        # All ranks capture as often: NCCL may register memory with its peers meanwhile.
+        if not any(gathered("capturing", any(one.why_unknown == BESIDE for one in taken.operators))):
             break
         del taken  # As in `take`.
         restore()

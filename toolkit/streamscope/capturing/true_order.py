@@ -47,6 +47,22 @@ def true_order(memories: Sequence[NodeMemory], capture: Edges) -> Edges:
     return tuple(order)
 
 
+def all_orders(orders: Sequence[Sequence[Sequence[int]]]) -> Edges:
+    """Return the fewest edges that keep each order of several, all of which go from earlier nodes to later ones.
+
+    Examples
+    --------
+    >>> all_orders([((), (0,), ()), ((), (0,), (1, 0))])
+    ((), (0,), (1,))
+    """
+    reached: list[int] = []
+    order = []
+    for each in zip(*orders, strict=True):
+        order.append(_direct(_closed([one for direct in each for one in direct], reached), reached))
+        reached.append(_closed(order[-1], reached))
+    return tuple(order)
+
+
 class _Pieces:
     """Memory cut where an access begins or ends, so that each access is a row of whole pieces."""
 

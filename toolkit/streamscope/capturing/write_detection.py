@@ -6,8 +6,9 @@ A node that writes the same values changes nothing that can be seen. So this is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from streamscope.capturing.memory import AddressRange, NodeMemory
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.state import LINE, rows_of_lines
+from streamscope.job import gathered
 from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
 
@@ -55,7 +57,7 @@ def observed_writes(
     found: list[list[AddressRange]] = [[] for _ in nodes]
     try:
         with lib.cupy.cuda.using_allocator(pool.malloc), stream:
-            lines = _Lines(regions)
+            lines = _with_room(partial(_Lines, regions))
             for start, end in own:
                 lib.runtime.memset(start, 0, end - start)
             put_back()
@@ -95,16 +97,31 @@ def checked_memories(
     Looking takes a sixtieth of the memory that is looked at. Where the device has no room for that, or it would take long, the claims stand
     unchecked, and a note says so.
     """
-    if len(nodes) * sum(end - start for start, end in regions) > MOST_LOOKED_AT:
+    # All ranks look or none: a collective waits for those of the others.
+    if any(gathered("looking at writes", len(nodes) * sum(end - start for start, end in regions) > MOST_LOOKED_AT)):
         return list(memories), (_UNCHECKED,)
     try:
         hidden = hidden_writes(observed_writes(nodes, regions, own, put_back), memories)
-    except libraries().cupy.cuda.memory.OutOfMemoryError:
+    except (libraries().cupy.cuda.memory.OutOfMemoryError, _NoRoomError):
         return list(memories), (_UNCHECKED,)
     checked = [
         replace(memory, why_unknown=_WRONG) if each and memory.understood else memory for memory, each in zip(memories, hidden, strict=True)
     ]
     return checked, ()
+
+
+class _NoRoomError(Exception):
+    """A rank has no room for its hashes, so no rank looks."""
+
+
+def _with_room(make: Callable[[], _Lines]) -> _Lines:
+    """Return the hashes, if each rank has room for its own."""
+    made: _Lines | None = None
+    with suppress(libraries().cupy.cuda.memory.OutOfMemoryError):
+        made = make()
+    if any(gathered("making room for hashes", made is None)) or made is None:
+        raise _NoRoomError
+    return made
 
 
 def _outside(region: AddressRange, claims: Iterable[AddressRange]) -> list[AddressRange]:

@@ -29,6 +29,24 @@ class NodeKind(Enum):
 
 
 @dataclass(frozen=True)
+class Communication:
+    """A collective that a node of captured code belongs to."""
+
+    kind: str
+    """``"all_reduce"``."""
+    communicator: str
+    """Name of the process group; empty where it is not known."""
+    ranks: tuple[int, ...] = ()
+    """The group's ranks, of all those of the job."""
+    nbytes: int = 0
+    """Of the largest of its tensors."""
+
+    def __str__(self) -> str:
+        group = f" over group {self.communicator!r} of {len(self.ranks)} ranks" if self.ranks else ""
+        return f"{self.kind} of {self.nbytes:,} bytes{group}"
+
+
+@dataclass(frozen=True)
 class GraphNode:
     """One node of a captured graph.
 
@@ -58,6 +76,8 @@ class GraphNode:
         Of a kernel its whole name, as it was written; empty where there is none.
     module : str
         Of captured PyTorch code the module that launched it, by its path in the outermost one: ``"layer3.0.conv1"``; else empty.
+    communication : Communication, optional
+        The collective that it is, or that it belongs to.
     """
 
     kind: NodeKind
@@ -74,6 +94,7 @@ class GraphNode:
     where: str = ""
     symbol: str = ""
     module: str = ""
+    communication: Communication | None = None
 
     @property
     def shape(self) -> str:
@@ -90,6 +111,8 @@ class GraphNode:
             lines.append(f"operation {self.operation}, {self.operator}, {self.where}")
         if self.module:
             lines.append(f"module {self.module}")
+        if self.communication is not None:
+            lines.append(str(self.communication))
         if self.lane:
             lines.append(f"stream {self.lane}")
         if self.kind is NodeKind.KERNEL and any(self.grid):

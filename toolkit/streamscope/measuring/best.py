@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,6 +142,12 @@ class Selection:
             self.ruled_out[engine] = Candidate(engine, Standing.RULED_OUT, why, device_bytes=held)
         else:
             self.admitted[engine] = checked
+
+    def keep(self, names: Collection[str]) -> None:
+        """Rule out all engines but some, which take part on each rank of a job."""
+        for name in [one for one in self.admitted if one not in names]:
+            del self.admitted[name]
+            self.ruled_out[name] = Candidate(name, Standing.RULED_OUT, "another rank has ruled it out")
 
     def elimination(self) -> Elimination:
         """Return the elimination of those that take part, with no rounds yet."""

@@ -22,6 +22,7 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError, HungError, NoDeviceError, ProgramError
+from streamscope.job import TIMEOUT_S, checked_timeout, gathered, joined, the_same
 from streamscope.measuring.best import MOST_ROUNDS, Selection
 from streamscope.measuring.case import Case
 from streamscope.measuring.choice import Choice
@@ -62,6 +63,7 @@ class _Wanted:
     fresh: bool
     check: int
     progress: bool | Progress
+    timeout_s: float | None
 
 
 def parallelise(
@@ -75,6 +77,7 @@ def parallelise(
     outputs: Literal["fresh", "static"] = "fresh",
     check: int = 20,
     name: str | None = None,
+    timeout: float | None = TIMEOUT_S,
     **keywords: Any,
 ) -> Parallelised:
     """Capture a function, let its kernels run side by side wherever they may, and return it to be called.
@@ -107,6 +110,9 @@ def parallelise(
         On how many random inputs the order is proven against the captured one before it is handed back; 0 for none.
     name : str, optional
         The function's name by default.
+    timeout : float, optional
+        Under ``torch.distributed``, all ranks have to do this together. So many seconds they wait for each other: for one that is late, or
+        for those that are in a collective when another one fails. None for a function without collectives: this rank goes on by itself.
     **keywords : object
         Passed on to the function.
 
@@ -128,6 +134,8 @@ def parallelise(
         Device memory ran out; ``memory_limit`` makes the capture smaller.
     NoDeviceError
         There is no usable GPU.
+    PeerError
+        Another rank refused, failed or did not come; the message says which and why.
 
     Examples
     --------
@@ -156,15 +164,22 @@ def parallelise(
         check_kinds("ss.parallelise", _CHOICES, shapes, outputs, name)
         limit = None if memory_limit is None else memory_bytes(memory_limit)
         proofs = whole_number("check", check, least=0)
+        wait_s = checked_timeout(timeout)
         calls = Calls(function)
-        wanted = _Wanted(name or name_of(function), checked_streams(streams), limit, outputs == "fresh", proofs, progress)
-        made = out_of_memory(f"parallelising {wanted.title}", MEMORY_HINT)(partial(_capture, function, calls, wanted))
+        wanted = _Wanted(name or name_of(function), checked_streams(streams), limit, outputs == "fresh", proofs, progress, wait_s)
+        made = out_of_memory(f"parallelising {wanted.title}", MEMORY_HINT)(partial(_capture_together, function, calls, wanted))
         found = Parallelised(function, calls, wanted.title, made, recaptures=shapes == "recapture")
         found.add(calls.arguments(inputs, keywords))
         return found
 
 
 _OWN = tuple(one.name for one in inspect.signature(parallelise).parameters.values() if one.kind is one.KEYWORD_ONLY)
+
+
+def _capture_together(function: Callable[..., Any], calls: Calls, wanted: _Wanted, arguments: Arguments) -> Capture:
+    """Capture one kind of call on all ranks, if there are several."""
+    with joined(f"parallelising {wanted.title}", wanted.timeout_s):
+        return _capture(function, calls, wanted, arguments)
 
 
 def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, arguments: Arguments) -> Capture:
@@ -182,6 +197,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, argume
             found, slots, flat = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
             state.draws_from(found.generators)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
+            gathered("timing plain calls", None)
             plain_us = found.plain_call_us(_PLAIN_CALLS)
             random, bound = drawing(found), found.bound()
             found.clear_outputs()
@@ -216,6 +232,7 @@ def _chosen(found: CapturedFunction, device: Device, wanted: _Wanted, steps: Ste
     """Let both orders take turns, and return the faster one that is proven; the captured one where they are equal within 1 %."""
     selection = Selection(Case.of(found, (), "ss.parallelise"), device)
     selection.prepare((CAPTURED, PARALLEL), wanted.streams, steps, named=True)
+    selection.keep(set.intersection(*map(set, gathered("admitting orders", sorted(selection.admitted)))))
     if CAPTURED not in selection.admitted:
         why = selection.ruled_out[CAPTURED].why
         raise EngineError(f"{wanted.title} cannot be captured as it is: {why}", hint=_WRONG_HINT)
@@ -244,7 +261,8 @@ def _timed(selection: Selection, steps: Steps) -> Choice:
             break
         steps.begin("timing")
         names = timers if number < _LEAST_ROUNDS else elimination.remaining
-        elimination.add(in_turns(names, lambda name: timers[name].replay_ns(), random))
+        times_ns = in_turns(names, lambda name: timers[name].replay_ns(), random)
+        elimination.add(dict(zip(times_ns, the_same("timing", [*times_ns.values()]), strict=True)))
     return selection.choice(elimination)
 
 

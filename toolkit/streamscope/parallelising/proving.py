@@ -31,6 +31,7 @@ from streamscope.engines.issuing import captured_plan
 from streamscope.engines.plan import Plan, own_branches
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import HungError
+from streamscope.job import gathered, the_same
 from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
 from streamscope.kernels.source import KernelSource
@@ -318,10 +319,10 @@ def _tried(trial: _Trial, inputs: int) -> tuple[tuple[ProvedOutput, ...], int]:
         held_back = number < _HELD_BACK_FIRST or number % _HELD_BACK_EVERY == 0
         for run in (trial.disturbed, trial.chosen) if held_back else (trial.chosen,):
             values = run()
-            differences = values.differences(expected)
+            differences = the_same("proving", values.differences(expected))
             if not any(differences):
                 continue
-            allowed = values.allowed(expected)
+            allowed = [all(each) for each in zip(*gathered("proving", values.allowed(expected)), strict=True)]
             own = [one.self_difference for one in found]
             if not all(map(_holds, differences, own, allowed)):
                 # Looked at longer before it is called wrong: atomics may differ seldom, and not in the first runs.
@@ -406,7 +407,7 @@ class _Trial:
         for number in range(runs - 1):
             now = self._run(self._sequential, beside=number % 2 == 1)
             found = list(map(max, found, now.differences(first)))
-        yield from zip([*names, _STATE], found, strict=True)
+        yield from zip([*names, _STATE], the_same("proving", found), strict=True)
 
     def _run(self, prepared: Prepared, *, beside: bool = False) -> _Left:
         self.captured.clear_outputs()

@@ -45,7 +45,9 @@ def node_launch(handle: Any, node: GraphNode, origin: str = "") -> NodeLaunch:
     EngineError
         It is of a kind that nothing launches by itself, such as a graph inside the graph.
     """
-    if (launch := _LAUNCHES.get(node.kind)) is not None:
+    # A host function of the user's may wait for a lock that the calling thread holds; NCCL's do not.
+    ours = node.kind is not NodeKind.HOST or origin.startswith("c10d")
+    if ours and (launch := _LAUNCHES.get(node.kind)) is not None:
         return launch(handle, node)
     what = f"the captured code has a node ({node.name}) that cannot run by itself"
     raise EngineError(what + (f", of {origin}" if origin else ""), hint="leave it out of the captured function")

@@ -11,6 +11,7 @@ programmatic edges, it stays a clone. On an H200, GoogLeNet's orders by rank on 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,8 +29,9 @@ from streamscope.devices.cuda.graph_nodes import make_room_for, node_handles
 from streamscope.devices.cuda.streams import CudaEvent, event_done
 from streamscope.devices.graph_node import NO_OPERATION
 from streamscope.devices.hang import hung
-from streamscope.errors import DeviceError, HungError
+from streamscope.errors import DeadlockError, DeviceError, HungError
 from streamscope.interrupts import deferred
+from streamscope.job import gathered, the_same
 from streamscope.kernels.library.libraries import checked, driver_call, libraries
 from streamscope.program.captured_graph import Edges
 
@@ -52,6 +54,7 @@ STUCK_S = 20.0
 _KERNEL = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 _COPIED = {_KERNEL: ("cuGraphKernelNode", "_v2"), 1: ("cuGraphMemcpyNode", ""), 2: ("cuGraphMemsetNode", "")}
 """How the driver's functions are called for each type of nodes that can be copied."""
+_EVENTS = {6: "Wait", 7: "Record"}  # CU_GRAPH_NODE_TYPE_WAIT_EVENT, _EVENT_RECORD
 _PARAMETERS_BYTES = 1024
 """Room for the parameters of any node; those of a copy, the longest, take 200."""
 
@@ -180,6 +183,7 @@ class RawGraph:
     def _made(self, edges: Edges, added: Sequence[int], add: Callable[[int, Sequence[int]], Result]) -> tuple[CudaGraph, Result]:
         """Return an instantiated graph, and the result of a function that got it with its operations' nodes before."""
         self.check(edges)
+        _check_ranks(edges, added)
         with self._lock, deferred():
             graph = ctypes.c_void_p()
             copied = self._is_copied(edges, added)
@@ -206,7 +210,7 @@ class RawGraph:
     @cached_property
     def _can_be_copied(self) -> bool:
         """Whether copies of the nodes are all that the captured graph is."""
-        return all(_type_of(node) in _COPIED for node in self._nodes) and not np.any(_edges_between(self._graph)[2])
+        return all(_type_of(node) in _COPIED | _EVENTS for node in self._nodes) and not np.any(_edges_between(self._graph)[2])
 
     def _copies(self, graph: int, edges: Edges, added: Sequence[int]) -> list[int]:
         """Copy the nodes into a new graph in some order, with edges, and return the copy of each operation."""
@@ -295,11 +299,21 @@ class RawGraph:
                         # What hangs, hangs in the freest order, which is the first; to mark nodes takes longer than all replays.
                         for freest, nodes in [one for one in missing if one[0] != self.edges and one not in self._times_us][:1]:
                             self._replay_first(freest, nodes)
-                        known_us.update(zip(tried, measure(graphs), strict=True))
+                        # A replay takes as long as on the slowest rank.
+                        known_us.update(zip(tried, the_same("comparing orders", measure(graphs)), strict=True))
                 except HungError:
                     _HUNG.append((self, graphs))
                     raise
             return [known_us[one] for one in asked]
+
+
+def _check_ranks(edges: Edges, added: Sequence[int]) -> None:
+    """Refuse an order that is another one on another rank of the job: their collectives could wait for each other for ever."""
+    ranks = gathered("making a graph", hashlib.sha256(repr((edges, tuple(added))).encode()).hexdigest())
+    other = next((rank for rank, one in enumerate(ranks) if one != ranks[0]), None)
+    if other is not None:
+        hint = "nothing was launched; this is a defect of the order and not of your code, so please report it"
+        raise DeadlockError(f"rank {other} has another order of captured code than rank 0", hint=hint)
 
 
 def changed_edges(kinds: Mapping[_Pair, int], wanted: Edges) -> tuple[list[_Pair], list[_Pair]]:
@@ -376,6 +390,8 @@ def _turns(graphs: Sequence[CudaGraph], once: Callable[[CudaGraph], float], most
     """Return the time of each graph in each turn, as many as there is time for, after one that does not count."""
     first = [once(graph) for graph in graphs]
     turns = int(min(most, max(FEWEST_TURNS, _TRYING_S * 1e6 / max(sum(first), 1.0))))
+    # As many on each rank of a job, since a collective waits for those of the others.
+    turns = min(gathered("timing orders", turns))
     return np.array([[once(graph) for graph in graphs] for _ in range(turns)])
 
 
@@ -413,6 +429,8 @@ def _type_of(node: int) -> int:
 def _copy(node: int, graph: int) -> int:
     """Copy a node into another graph, without its edges."""
     kind = _type_of(node)
+    if kind in _EVENTS:
+        return _copied_event(_EVENTS[kind], node, graph)
     name, version = _COPIED[kind]
     copy, parameters = ctypes.c_void_p(), ctypes.create_string_buffer(_PARAMETERS_BYTES)
     arguments: list[object] = [ctypes.byref(copy), ctypes.c_void_p(graph), None, ctypes.c_size_t(0), parameters]
@@ -432,6 +450,13 @@ def _copy(node: int, graph: int) -> int:
     if kind == _KERNEL:
         # Priorities, clusters and the like are no parameters: a new node has defaults.
         _call("cuGraphKernelNodeCopyAttributes", copy, ctypes.c_void_p(node))
+    return int(copy.value or 0)
+
+
+def _copied_event(kind: str, node: int, graph: int) -> int:
+    copy, event = ctypes.c_void_p(), ctypes.c_void_p()
+    _call(f"cuGraphEvent{kind}NodeGetEvent", ctypes.c_void_p(node), ctypes.byref(event))
+    _call(f"cuGraphAddEvent{kind}Node", ctypes.byref(copy), ctypes.c_void_p(graph), None, ctypes.c_size_t(0), event)
     return int(copy.value or 0)
 
 
