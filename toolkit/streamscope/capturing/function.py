@@ -22,20 +22,22 @@ from streamscope.capturing.allocations import arrays_memory_behind
 from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore, unsupported
 from streamscope.capturing.capture_errors import let_variables_go, not_captured
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, certified, program_of
-from streamscope.capturing.communication import belongs_to_collective, is_collective, spins_on_peers
+from streamscope.capturing.communication import belongs_to_collective, is_collective, spins_on_peers, without_links
 from streamscope.capturing.cupy_captures import note_sources
 from streamscope.capturing.memory import AddressRange, CaptureOrigin, MemoryHeld, NodeMemory, first_writers, inside, united
 from streamscope.capturing.nodes import LaunchableNode, addresses_of, timed
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import Taken, casting_each_time, take
-from streamscope.capturing.true_order import all_orders
+from streamscope.capturing.true_order import all_orders, true_order
 from streamscope.capturing.write_detection import checked_memories
 from streamscope.devices.cuda.raw_graph import RawGraph
-from streamscope.devices.graph_node import GraphNode
-from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
+from streamscope.devices.graph_node import Communication, GraphNode, NodeKind
+from streamscope.errors import EngineError, NoDeviceError, ProgramError, RaceError, StreamscopeError
 from streamscope.job import TIMEOUT_S, checked_timeout, gathered, go_alone, in_job, joined
 from streamscope.kernels.library.libraries import cuda_errors, driver_version, libraries
+from streamscope.order.collectives import AS_CAPTURED, collective_orders
+from streamscope.program.captured_graph import Edges
 from streamscope.program.foreign import ForeignFunction
 from streamscope.program.launch import Launch
 from streamscope.program.user_line import UserLine, user_line
@@ -68,6 +70,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
     _state: State
     _origin: CaptureOrigin
     _own: list[AddressRange] = field(default_factory=list)
+    _launchable: list[LaunchableNode] = field(default_factory=list)
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
@@ -137,6 +140,33 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
     def origin(self) -> CaptureOrigin:
         """Return place, date and versions of the capture, and its memory."""
         return self._origin
+
+    def in_other_orders(self) -> dict[str, CapturedFunction]:
+        """Return it with its collectives in other orders, the same on each rank, by name; nothing where they cannot change places."""
+        units = [-1 if one.communication is None or one.kind is NodeKind.EVENT_WAIT else one.communication.number for one in self.nodes]
+        known = all(one.communication is None or one.communication.communicator for one in self.nodes)
+        if len({*units} - {-1}) < 2 or not known:
+            return {}
+        bare = list(map(without_links, self.memories))
+        order = all_orders(gathered("comparing orders", true_order(bare, self.program.captured)))
+        orders = collective_orders(units, order, self.durations_us)
+        return {name: self._reordered(nodes, order) for name, nodes in orders.items() if name != AS_CAPTURED}
+
+    def _reordered(self, numbers: Sequence[int], order: Edges) -> CapturedFunction:
+        """Return it as if its nodes had been captured in another order, one after the other; ``order`` is what memory asks for."""
+        position = {node: at for at, node in enumerate(numbers)}
+        if any(position[earlier] > position[node] for node, direct in enumerate(order) for earlier in direct):
+            raise RaceError(f"another order of collectives of {self.name} misses an order that memory asks for", hint="please report it")
+        chain = tuple((at - 1,) if at else () for at in range(len(numbers)))
+        nodes = [replace(self.nodes[node], after=chain[at], operation=at) for at, node in enumerate(numbers)]
+        memories, launchable = [self.memories[node] for node in numbers], [self._launchable[node] for node in numbers]
+        certificate = certified(self.name, nodes, memories, self.certificate().notes)
+        certificate = replace(certificate, order=all_orders(gathered("comparing orders", certificate.order)))
+        assert isinstance(self.program.raw, RawGraph)
+        raw = self.program.raw.reordered(numbers, chain, certificate.check, certificate.named)
+        sources = [self.program.operations[node].source for node in numbers]
+        program = program_of(certificate, partial(_launch, launchable, raw.kept), sources, raw)
+        return replace(self, program=program, nodes=nodes, memories=memories, _launchable=launchable)
 
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs; each begins from the same state."""
@@ -266,7 +296,7 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
         raw.times_us([raw.edges])  # Now, and not when one rank asks for the bound: all have to replay.
     program = program_of(certificate, partial(_launch, nodes, kept), sources, raw)
     known = (title, program, described, memories, results, taken.memory)
-    return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own)
+    return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own, nodes)
 
 
 def _origin(memory: MemoryHeld, results: Sequence[Any]) -> CaptureOrigin:
@@ -385,11 +415,16 @@ def _results(result: Any, name: str) -> list[Any]:
 def _described(nodes: Sequence[LaunchableNode], operators: Sequence[Operator], where: str) -> tuple[list[GraphNode], list[str]]:
     """Return the nodes with the operator, module and line that each came from, and the lines' texts; ``where`` if nothing says more."""
     launched_by = {handle: operator for operator in operators for handle in operator.nodes}
+    place = {id(one): number for number, one in enumerate(one for one in operators if one.communication is not None)}
     described, sources = [], []
     for number, one in enumerate(nodes):
         operator = launched_by.get(one.handle)
         name, module, line = (one.node.name, "", UserLine("", "")) if operator is None else (operator.name, operator.module, operator.line)
-        communication = None if operator is None or not belongs_to_collective(one.node.kind, one.node.symbol) else operator.communication
+        communication = None
+        if operator is not None and operator.communication is not None and belongs_to_collective(one.node.kind, one.node.symbol):
+            communication = replace(operator.communication, number=place[id(operator)])
+        elif is_collective(one.node.symbol):
+            communication = Communication("collective", "")  # Called through no operator of PyTorch's, or at the end of several.
         node = replace(one.node, operation=number, operator=name, where=line.where or where, module=module, communication=communication)
         described.append(node)
         sources.append(line.source)

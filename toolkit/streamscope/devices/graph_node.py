@@ -40,6 +40,8 @@ class Communication:
     """The group's ranks, of all those of the job."""
     nbytes: int = 0
     """Of the largest of its tensors."""
+    number: int = 0
+    """Its place among the collectives of the capture."""
 
     def __str__(self) -> str:
         group = f" over group {self.communicator!r} of {len(self.ranks)} ranks" if self.ranks else ""

@@ -27,6 +27,7 @@ from streamscope.measuring.best import MOST_ROUNDS, Selection
 from streamscope.measuring.case import Case
 from streamscope.measuring.choice import Choice
 from streamscope.measuring.elimination import in_turns
+from streamscope.order.collectives import AS_CAPTURED
 from streamscope.parallelising.calls import Arguments, Calls, described, name_of
 from streamscope.parallelising.captured_call import CapturedCall, GraphLaunch
 from streamscope.parallelising.device_arrays import out_of_memory
@@ -38,7 +39,7 @@ from streamscope.parallelising.saved_state import KeptState
 from streamscope.progress import Progress, Steps, showing
 from streamscope.tracebacks import users_lines_shown
 from streamscope.tracing import ProgramFunction
-from streamscope.words import a_kind
+from streamscope.words import a_kind, listed, time_text
 
 _PLAIN_CALLS = 10
 """Plain calls that are timed."""
@@ -236,6 +237,7 @@ def _chosen(found: CapturedFunction, device: Device, wanted: _Wanted, steps: Ste
     if CAPTURED not in selection.admitted:
         why = selection.ruled_out[CAPTURED].why
         raise EngineError(f"{wanted.title} cannot be captured as it is: {why}", hint=_WRONG_HINT)
+    ordered, how = _best_order(found, selection, wanted, steps)
     choice = _timed(selection, steps)
     assert choice.prepared is not None
     if choice.engine == CAPTURED or not wanted.check:
@@ -243,10 +245,33 @@ def _chosen(found: CapturedFunction, device: Device, wanted: _Wanted, steps: Ste
     sequential = selection.admitted[CAPTURED].prepared
     before_us = next(one.makespan_ns.median / 1e3 for one in choice.candidates if one.engine == CAPTURED and one.makespan_ns)
     steps.begin("proving the order")
-    proof = prove(found, choice.prepared, inputs=wanted.check, sequential=sequential, sequential_us=before_us)
+    proof = prove(ordered, choice.prepared, inputs=wanted.check, sequential=sequential, sequential_us=before_us)
     if proof.holds:
+        if how:
+            choice.prepared.plan = replace(choice.prepared.plan, chosen=f"{choice.prepared.plan.chosen}; collectives {how}")
         return choice, choice.prepared, proof
     return replace(choice, engine=CAPTURED, reason=proof.text, prepared=sequential), sequential, proof
+
+
+def _best_order(found: CapturedFunction, selection: Selection, wanted: _Wanted, steps: Steps) -> tuple[CapturedFunction, str]:
+    """Let each order of collectives take part with its fastest graph, keep the fastest of these, and return its program and its name."""
+    tried = {AS_CAPTURED: (found, selection.admitted.get(PARALLEL))}
+    for name, other in found.in_other_orders().items():
+        alone = Selection(Case.of(other, (), "ss.parallelise"), selection.device)
+        alone.prepare((PARALLEL,), wanted.streams, steps, named=True)
+        tried[name] = other, alone.admitted.get(PARALLEL)
+    common = set.intersection(*map(set, gathered("admitting collectives", [name for name, (_, one) in tried.items() if one is not None])))
+    timers = {name: _Timer(one.prepared) for name, (_, one) in tried.items() if one is not None and name in common}
+    if len(tried) == 1 or not timers:
+        return found, ""
+    rounds = [[timer.replay_ns() for timer in timers.values()] for _ in range(_LEAST_ROUNDS)]
+    medians_ns = the_same("timing collectives", np.median(rounds, axis=0).tolist())
+    best = [*timers][int(np.argmin(medians_ns))]
+    ordered, checked = tried[best]
+    assert checked is not None
+    selection.admitted[PARALLEL] = checked
+    times = [f"{name} {time_text(ns)}" for name, ns in zip(timers, medians_ns, strict=True)]
+    return ordered, f"{best}, of {listed(times)}"
 
 
 def _timed(selection: Selection, steps: Steps) -> Choice:

@@ -138,6 +138,8 @@ class RawGraph:
     ) -> None:
         self.edges = edges
         """Orders of the capture, between operations, also across empty nodes."""
+        self._captured: Edges | None = edges
+        """The edges with which a graph is the captured one as it was; None where `edges` are those of another order."""
         self.check = check
         """Called with the edges of each graph before it is made; raises where they miss an order that is needed."""
         self.put_back = put_back
@@ -157,6 +159,15 @@ class RawGraph:
         self._times_us: dict[_Asked, float] = {}
         self._waits_us: dict[_Asked, float] = {}
         self._lock = threading.RLock()
+
+    def reordered(self, numbers: Sequence[int], edges: Edges, check: Callable[[Edges], object], named: Callable[[int], str]) -> RawGraph:
+        """Return it with its operations in another order: for each of the new ones its number here, and their edges."""
+        new = {number: at for at, number in enumerate(numbers)}
+        held = [(nbytes, new.get(number, -1)) for nbytes, number in self.held]
+        nodes = [self._nodes[number] for number in numbers]
+        found = RawGraph(self._graph, nodes, edges, self._keeping, self.kept, check=check, named=named, put_back=self.put_back, held=held)
+        found._captured = None
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()  # It stays in its process; what is copied or pickled with it gets None.
@@ -194,7 +205,7 @@ class RawGraph:
             address = int(graph.value or 0)
             try:
                 nodes = self._copies(address, edges, added) if copied else [_in_clone(node, address) for node in self._nodes]
-                if edges != self.edges and not copied:
+                if edges != self._captured and not copied:
                     self._replace_edges(address, edges)
                 result = add(address, nodes)
             except BaseException:
@@ -205,7 +216,7 @@ class RawGraph:
         return made, result
 
     def _is_copied(self, edges: Edges, added: Sequence[int]) -> bool:
-        return bool(added) and edges != self.edges and self._can_be_copied
+        return bool(added) and edges != self._captured and self._can_be_copied
 
     @cached_property
     def _can_be_copied(self) -> bool:
@@ -297,7 +308,7 @@ class RawGraph:
                 try:
                     with self._keeping():
                         # What hangs, hangs in the freest order, which is the first; to mark nodes takes longer than all replays.
-                        for freest, nodes in [one for one in missing if one[0] != self.edges and one not in self._times_us][:1]:
+                        for freest, nodes in [one for one in missing if one[0] != self._captured and one not in self._times_us][:1]:
                             self._replay_first(freest, nodes)
                         # A replay takes as long as on the slowest rank.
                         known_us.update(zip(tried, the_same("comparing orders", measure(graphs)), strict=True))
