@@ -46,7 +46,7 @@ def node_launch(handle: Any, node: GraphNode, origin: str = "") -> NodeLaunch:
         It is of a kind that nothing launches by itself, such as a graph inside the graph.
     """
     # A host function of the user's may wait for a lock that the calling thread holds; NCCL's do not.
-    ours = node.kind is not NodeKind.HOST or origin.startswith("c10d")
+    ours = node.kind is not NodeKind.HOST or "c10d" in origin
     if ours and (launch := _LAUNCHES.get(node.kind)) is not None:
         return launch(handle, node)
     what = f"the captured code has a node ({node.name}) that cannot run by itself"
