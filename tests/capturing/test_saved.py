@@ -17,7 +17,7 @@ import streamscope as ss
 from streamscope.capturing.memory import Access, Evidence, MemoryHeld, NodeMemory
 from streamscope.capturing.saved import MOST_NODES, LoadedCapture, without_kernels
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
+from streamscope.devices.graph_node import Communication, GraphNode, NodeKind, kernel_name
 from streamscope.errors import DeviceError, OutputError, ProgramError, StreamscopeError
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.file_checks import with_digest
@@ -32,6 +32,9 @@ ACCESSES = st.builds(
     SPANS,
     st.sampled_from([(True, False), (False, True), (True, True)]),
     st.sampled_from(Evidence),
+)
+COMMUNICATIONS = st.none() | st.builds(
+    Communication, TEXTS, TEXTS, st.lists(st.integers(0, 9), max_size=2).map(tuple), SIZES, st.integers(0, 9)
 )
 EXTENTS = st.tuples(*[st.integers(1, 65_535)] * 3)
 COSTS = st.builds(
@@ -58,7 +61,7 @@ def captures(draw):
         nodes.append(
             GraphNode(
                 draw(st.sampled_from(NodeKind)), name, after, draw(EXTENTS), draw(EXTENTS), draw(COUNTS), draw(COUNTS), draw(SIZES),
-                operation=number, operator=operator, where=where, symbol=symbol, module=module,
+                operation=number, operator=operator, where=where, symbol=symbol, module=module, communication=draw(COMMUNICATIONS),
             )
         )  # fmt: skip
     memories = [NodeMemory(tuple(draw(st.lists(ACCESSES, max_size=3))), draw(TEXTS)) for _ in nodes]
@@ -275,7 +278,7 @@ def node(content, number, field, value):
 
 
 CHANGES = {
-    "a newer version": (lambda content: content.update(version=2), "upgrade streamscope"),
+    "a newer version": (lambda content: content.update(version=3), "upgrade streamscope"),
     "a version before the first": (lambda content: content.update(version=-1), "version -1"),
     "threads beyond any block": (lambda content: node(content, 1, 16, 2**62), "<= 1024"),
     "blocks beyond any grid": (lambda content: node(content, 1, 15, 2**62), "<= 1099511627776"),

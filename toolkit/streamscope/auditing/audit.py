@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from streamscope.auditing.touches import random_values, touch_findings
 from streamscope.auditing.waits import capture_findings, issue_findings, race_findings
 from streamscope.calling import traced, verb
 from streamscope.devices import check_device, open_device
+from streamscope.devices.measured_models import model_of
 from streamscope.devices.protocol import Device
 from streamscope.engine_entry import DEFAULT_ENGINE, GRAPH, engine_with
 from streamscope.engines import engine_names
@@ -201,7 +202,7 @@ class Audit(Result):
 
 @verb
 def audit(
-    program: Callable[..., Any] | ProgramFunction | ForeignProgram | Program | Plan,
+    program: Callable[..., Any] | ProgramFunction | ForeignProgram | Program | Plan | Sequence[ForeignProgram],
     /,
     *inputs: Any,
     engine: str | None = None,
@@ -230,7 +231,8 @@ def audit(
     Parameters
     ----------
     program : callable, ProgramFunction, CapturedProgram, Program or Plan
-        A function over variables, what ``ss.capture`` returned, a program that was traced, or a plan as it is.
+        A function over variables, what ``ss.capture`` returned, a program that was traced, or a plan as it is. A list of captures, one of
+        each rank of a job, is audited as the first of them; besides, their collectives must not wait for each other for ever.
     *inputs : array
         Arguments of the program. Without any, a traced program's operators are run on random values.
     engine : str, optional
@@ -272,6 +274,10 @@ def audit(
     False
     """
     check_device(device, gpus)
+    ranks: list[Any] = list(program) if isinstance(program, list | tuple) else []
+    if ranks and not all(isinstance(one, ForeignProgram) for one in ranks):
+        raise ProgramError("a list that is audited holds captured code, of one rank each", hint="ss.audit([ss.load_captured(path), ...])")
+    program = ranks[0] if ranks else program
     estimate = open_device(device, gpus=gpus).estimate_ns
     chosen = _plan(program, inputs, attributes, engine, checked_streams(streams), estimate)
     touches = touches and not chosen.program.captured  # It has no reference, and its evidence is looked at instead.
@@ -291,11 +297,20 @@ def audit(
             *other,
             *(() if said_by_capture else serialisation_findings(chosen, order)),
             *causes,
+            *(_over_ranks(ranks) if ranks else ()),
         ]
     found.sort(key=lambda finding: _ORDER.index(finding.severity))
     replay_us = program.capture_us if isinstance(program, ForeignProgram) else None
     replay_ns = None if replay_us is None else 1e3 * replay_us
     return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns, touches, replay_ns, compared)
+
+
+def _over_ranks(ranks: Sequence[ForeignProgram]) -> list[Finding]:
+    """Return findings about the collectives of captures, of one rank each."""
+    from streamscope.auditing.rank_collectives import CapturedRank, RankGraph, collective_findings
+
+    captures = [cast("CapturedRank", one) for one in ranks]
+    return collective_findings(list(map(RankGraph.of, captures)), model_of(captures[0].measured_on()).multiprocessors)
 
 
 def _compared(program: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[list[Finding], str]:

@@ -57,6 +57,8 @@ class Kind(Enum):
     """An operation declares a read that none of its launches does."""
     OTHER_FUNCTION = "not what the function does"
     """The traced program has other results than the function itself has for the same arrays in NumPy."""
+    DEADLOCK = "deadlock"
+    """Collectives of captured code could wait for each other for ever: ranks run them in different orders, or there is no room."""
     UNCHECKED = "not checked"
     """A limit of the audit."""
 

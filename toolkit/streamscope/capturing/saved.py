@@ -22,7 +22,7 @@ from streamscope.arguments import given_path
 from streamscope.capturing.captured import TOKEN, CapturedProgram, certified, program_of
 from streamscope.capturing.memory import Access, CaptureOrigin, Evidence, MemoryHeld, NodeMemory
 from streamscope.devices.cost_model import LARGEST_BLOCK
-from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
+from streamscope.devices.graph_node import Communication, GraphNode, NodeKind, kernel_name
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import written_whole
@@ -33,7 +33,8 @@ from streamscope.program.operation import Operation, Program
 from streamscope.trace.file_checks import is_text, read_content, with_digest
 
 _SUFFIX = ".captured.json"
-_VERSION = 1
+_VERSION = 2
+"""Of files with collectives; those without have version 1, which older versions read, too."""
 MOST_NODES = 20_000
 _LONGEST_GAP_NS = 500.0
 """Longest gap beyond the model's: a longer replay has another cause."""
@@ -85,6 +86,17 @@ class _Node(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     accesses: list[_Access]
 
 
+class _Collective(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The collective that a node belongs to, by the node's number."""
+
+    node: _Number
+    kind: str
+    communicator: str
+    ranks: Annotated[list[_Number], msgspec.Meta(max_length=100_000)]
+    nbytes: _Number
+    number: _Number
+
+
 class _Stored(msgspec.Struct):
     """Content of a file."""
 
@@ -101,6 +113,7 @@ class _Stored(msgspec.Struct):
     results: list[_Number] = []
     notes: list[str] = []
     """Further notes of its certificate: for example that nobody could check the claims."""
+    collectives: Annotated[list[_Collective], msgspec.Meta(max_length=MOST_NODES)] = []
 
 
 def save(captured: CapturedProgram, path: str | Path) -> Path:
@@ -208,8 +221,13 @@ def _stored(captured: CapturedProgram) -> _Stored:
     nodes = [_stored_node(node, memory, operation, number) for node, memory, operation in parts]
     origin = captured.origin()
     held = origin.memory
+    collectives = [
+        _Collective(number, one.kind, one.communicator, list(one.ranks), one.nbytes, one.number)
+        for number, node in enumerate(captured.nodes)
+        if (one := node.communication) is not None
+    ]
     return _Stored(
-        version=_VERSION,
+        version=_VERSION if collectives else 1,
         name=captured.name,
         device=origin.device,
         date=origin.date,
@@ -221,6 +239,7 @@ def _stored(captured: CapturedProgram) -> _Stored:
         pieces=[] if held is None else [(start, end - start) for start, end in held.pieces],
         results=list(origin.results),
         notes=list(captured.certificate().notes),
+        collectives=collectives,
     )
 
 
@@ -270,11 +289,18 @@ def _loaded(stored: _Stored) -> LoadedCapture:
     if not all(map(is_text, (*stored.texts, *stored.notes, stored.name, stored.device, stored.date, *versions))):
         raise ValueError("a string in it is too long, or not valid Unicode")
     _check_texts(stored)
+    if any(one.node >= len(stored.nodes) for one in stored.collectives):
+        raise ValueError("a collective belongs to a node that is not there")
+    if not all(is_text(text) for one in stored.collectives for text in (one.kind, one.communicator)):
+        raise ValueError("the name of a collective is too long, or not valid Unicode")
+    communications = {
+        one.node: Communication(one.kind, one.communicator, tuple(one.ranks), one.nbytes, one.number) for one in stored.collectives
+    }
     nodes, memories = [], []
     for number, row in enumerate(stored.nodes):
         if any(earlier >= number for earlier in row.after):
             raise ValueError(f"node {number} comes after a later one")
-        nodes.append(_node(number, row, stored.texts))
+        nodes.append(replace(_node(number, row, stored.texts), communication=communications.get(number)))
         memories.append(_memory(row, stored.texts))
     _check_pieces(memories)
     gap_ns = _longer_gap_ns(stored)

@@ -1,0 +1,119 @@
+"""Collectives of several ranks that could wait for each other for ever are named, and right steps raise no alarm.
+
+The wrong ones are deadlocks that users have published: NCCL #195 and #574 (two communicators, in another order on each rank),
+RCCL #2179 and #2191 (no room for the channels of all), and a rank that leaves out a collective.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.capturing.test_saved import captured_of
+
+import streamscope as ss
+from streamscope.auditing.findings import Kind, Severity
+from streamscope.capturing.communication import uses_links
+from streamscope.capturing.memory import NodeMemory
+from streamscope.devices.graph_node import Communication, GraphNode, NodeKind
+from streamscope.errors import ProgramError
+from streamscope.program.launch import Cost
+
+ALL, LEFT, RIGHT = "0", "left", "right"
+MULTIPROCESSORS = 132
+
+
+def capture(steps, ranks=(0, 1), blocks=16):
+    """Return captured code of steps such as ``"k"`` for a kernel or ``("all_reduce", group, bytes, stream)`` on some streams."""
+    nodes, last, places = [], {}, []
+    for number, step in enumerate(steps):
+        kind, group, nbytes, stream = (*step, 0)[:4] if isinstance(step, tuple) else ("", "", 0, 0)
+        after = tuple({last[one] for one in (stream, 0) if one in last} if not kind or stream not in last else {last[stream]})
+        communication = Communication(kind, group, tuple(ranks), nbytes, len(places)) if kind else None
+        places += [number] if kind else []
+        nodes.append(
+            GraphNode(NodeKind.KERNEL, "kernel", after, (blocks, 1, 1), (512, 1, 1), where="step.py:7", communication=communication)
+        )
+        last[stream] = number
+    memories = [NodeMemory((uses_links(),) if node.communication else ()) for node in nodes]
+    return captured_of(nodes, memories, [Cost(0, blocks=blocks, threads=512, alone_ns=1000.0)] * len(nodes))
+
+
+def deadlocks(*steps, **options):
+    """Return the deadlocks that an audit of ranks names."""
+    return ss.audit([capture(each, **options) for each in steps], progress=False).of(Kind.DEADLOCK)
+
+
+DATA_PARALLEL = ["k", "k", *[("all_reduce", ALL, 1024 * layer) for layer in range(1, 4)], "k"]
+FSDP2 = [
+    "k",
+    ("all_gather", ALL, 64, 1),
+    "k",
+    ("all_gather", ALL, 128, 1),
+    "k",
+    ("reduce_scatter", ALL, 128, 1),
+    ("reduce_scatter", ALL, 64, 1),
+]
+TENSOR_PARALLEL = ["k", ("all_reduce", ALL, 256), "k", ("all_reduce", ALL, 256), "k"]
+TWO_GROUPS = ["k", ("all_reduce", LEFT, 256), "k", ("all_gather", RIGHT, 64), "k"]
+TWO_STREAMS = ["k", ("all_reduce", LEFT, 256, 1), ("all_gather", RIGHT, 64, 2), "k"]
+
+
+@pytest.mark.parametrize(
+    "steps", [DATA_PARALLEL, FSDP2, TENSOR_PARALLEL, TWO_GROUPS, TWO_STREAMS], ids=["data", "fsdp2", "tensor", "2", "2 streams"]
+)
+@pytest.mark.parametrize("count", [2, 4])
+def test_right_steps_raise_no_alarm(steps, count):
+    assert deadlocks(*[steps] * count, ranks=range(count)) == ()
+
+
+def test_groups_in_different_orders_wait_for_each_other():
+    """NCCL #195 and #574."""
+    (found,) = deadlocks(TWO_GROUPS, ["k", ("all_gather", RIGHT, 64), "k", ("all_reduce", LEFT, 256), "k"])
+    assert found.severity is Severity.ERROR
+    assert found.message == (
+        "Ranks run collectives of several groups in different orders: all_reduce of 256 bytes over group 'left' of 2 ranks (step.py:7) on "
+        "rank 0 and all_gather of 64 bytes over group 'right' of 2 ranks (step.py:7) on rank 0 wait for each other."
+    )
+
+
+def test_a_circle_over_three_ranks_is_seen():
+    def pair(one, two):
+        return [("all_reduce", one, 8), ("all_reduce", two, 8)]
+
+    pairs = ((("a", "b"), (0, 1)), (("b", "c"), (1, 2)), (("c", "a"), (0, 2)))
+    first, second, third = (capture(pair(*names), ranks) for names, ranks in pairs)
+    found = ss.audit([first, second, third], progress=False).of(Kind.DEADLOCK)
+    assert found
+
+
+@pytest.mark.parametrize("blocks", [66, 67])
+def test_groups_side_by_side_need_room_for_all_their_channels(blocks):
+    """RCCL #2179 and #2191: two groups on two streams, whose channels fit together, or do not."""
+    found = deadlocks(TWO_STREAMS, TWO_STREAMS, blocks=blocks)
+    assert bool(found) is (2 * blocks > MULTIPROCESSORS)
+    assert all(f"They hold {2 * blocks} multiprocessors, and there are {MULTIPROCESSORS}" in one.message for one in found)
+
+
+def test_one_stream_needs_no_room_for_two():
+    assert deadlocks(TWO_GROUPS, TWO_GROUPS, blocks=100) == ()
+
+
+def test_a_rank_that_leaves_out_a_collective_is_named():
+    (found,) = deadlocks(DATA_PARALLEL, [*DATA_PARALLEL[:4], "k"])
+    assert "as number 3 of its group, and rank 1 has none there: rank 0 waits for ever." in found.message
+
+
+@pytest.mark.parametrize("other", [("all_gather", ALL, 256), ("all_reduce", ALL, 512)])
+def test_another_collective_on_another_rank_is_named(other):
+    (found,) = deadlocks(TENSOR_PARALLEL, ["k", other, "k", ("all_reduce", ALL, 256), "k"])
+    assert found.message.startswith("Number 1 of group '0' is all_reduce of 256 bytes over group '0' of 2 ranks (step.py:7) on rank 0, and")
+
+
+def test_collectives_of_a_group_without_an_order_are_named():
+    steps = ["k", ("all_reduce", ALL, 256, 1), ("all_reduce", ALL, 256, 2)]
+    (found,) = deadlocks(steps, steps)
+    assert found.message.startswith("Rank 0 has no order between all_reduce of 256 bytes over group '0' of 2 ranks (step.py:7)")
+
+
+def test_a_list_holds_captured_code_only():
+    with pytest.raises(ProgramError, match="a list that is audited holds captured code, of one rank each"):
+        ss.audit([lambda x: x])
