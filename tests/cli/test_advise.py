@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.cli.test_cli import check_refused
 
-import streamscope
 from streamscope.advising import advice as advising
 from streamscope.cli.main import main
 from streamscope.comparing.comparison import load_comparison
@@ -19,13 +16,6 @@ from streamscope.errors import EngineError
 from streamscope.measuring.case import Case
 
 CHAIN = ("elementwise-chain", "--set", "length=6", "--set", "size=64", "--device", "simulated")
-ROOT = Path(streamscope.__file__).resolve().parents[2]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("toolkit", "widgets")), "NO_COLOR": "1"}
-
-
-def run(*arguments, **options):
-    command = [sys.executable, "-m", "streamscope", *arguments]
-    return subprocess.run(command, env=ENVIRONMENT, text=True, check=False, timeout=120, **options)
 
 
 def test_advice_on_the_device_alone(capsys):
@@ -95,10 +85,10 @@ def test_an_older_comparison_stays_where_the_run_fails(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize("arguments", [("workloads",), ("compare", *CHAIN, "--json")], ids=lambda words: words[0])
-def test_a_full_disk_is_one_clear_line(arguments):
+def test_a_full_disk_is_one_clear_line(arguments, monkeypatch, capsys):
     with Path("/dev/full").open("w") as full:
-        result = run(*arguments, stdout=full, stderr=subprocess.PIPE)
-    assert result.returncode == 1
-    first, second = result.stderr.splitlines()
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(arguments) == 1
+    first, second = capsys.readouterr().err.splitlines()
     assert first == "error: cannot write the output: No space left on device"
     assert second.startswith("hint: ")

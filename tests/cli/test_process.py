@@ -42,7 +42,7 @@ def _handlers_are_as_before():
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
-@signals
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_signal_leaves_nothing(tmp_path, number):
     folder = tmp_path / "out"
     arguments = ["compare", "elementwise-chain", "--set", "length=20000", "--device", "simulated", "--out", str(folder)]
