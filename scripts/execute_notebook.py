@@ -30,14 +30,16 @@ CELL_SECONDS = 300
 DATA_URI = "data:image/svg+xml;base64,"
 
 
-def execute(source: Path, folder: Path | None = None) -> Any:
-    """Execute a notebook in a fresh kernel and return it with its outputs.
+def execute(source: Path, folder: Path | None = None, kernel: Any = None) -> Any:
+    """Execute a notebook and return it with its outputs.
 
     Parameters
     ----------
     source : Path
     folder : Path, optional
         Working folder; the notebook's own by default.
+    kernel : jupyter_client.KernelManager, optional
+        A kernel that runs, and goes on; a fresh one by default.
 
     Raises
     ------
@@ -50,7 +52,10 @@ def execute(source: Path, folder: Path | None = None) -> Any:
     notebook = nbformat.read(source, as_version=4)
     resources = {"metadata": {"path": str(folder or source.parent)}}
     # The state of a widget has no spans; what a reopened notebook shows is the picture before it.
-    NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=resources, store_widget_state=False).execute()
+    client = NotebookClient(notebook, kernel, timeout=CELL_SECONDS, kernel_name="python3", resources=resources, store_widget_state=False)
+    client.execute()
+    if kernel is not None:
+        client.kc.stop_channels()
     for cell in notebook.cells:
         # When each cell ran, by nbclient: of no use to a reader, and different each time.
         cell.metadata.pop("execution", None)

@@ -161,8 +161,9 @@ def test_what_would_be_wrong_at_each_point_is_said_at_once(call, error, said, co
     assert not counted
 
 
-def test_executors_give_the_same_bytes_and_a_point_that_kills_its_process_is_a_row(tmp_path):
+def test_executors_give_the_same_bytes_and_a_point_that_kills_its_process_is_a_row(tmp_path, monkeypatch):
     """In this process, nothing dies."""
+    monkeypatch.setattr(workers, "_MOST_PROCESSES", 1)
     paths = [tmp_path / name for name in ("here.jsonl", "threads.jsonl", "processes.jsonl")]
     here = swept_over(path=paths[0])
     with ThreadPoolExecutor(3) as threads:

@@ -48,6 +48,8 @@ PLOTLY = "application/vnd.plotly.v1+json"
 # A kernel's own warnings are about the machine; ours and those of the libraries that we call are errors.
 STRICT_SITE = "import warnings\nfor name in ('streamscope', 'streamscope_widgets', '__main__'):\n"
 STRICT_SITE += "    warnings.filterwarnings('error', module=rf'{name}(\\.|$)')\n"
+# As in conftest.py: Plotly imports nbformat.
+STRICT_SITE += "import sys\nsys.modules['rfc3987_syntax'] = None\n"
 
 
 def outputs(notebook, mime):
@@ -94,30 +96,56 @@ def shorten(path, replaced):
 
 
 @pytest.fixture(scope="module")
-def executed_once(repository, execute, tmp_path_factory):
-    """A function of a notebook's name: it with its outputs, run in a copy of the folders it reads, on the simulated device."""
+def checkout(repository, tmp_path_factory):
+    """A copy of the folders that notebooks read, and a folder for IPython that makes warnings of ours errors."""
+    root = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(repository / "notebooks", root / "notebooks")
+    shutil.copytree(repository / "benchmarks" / "results", root / "benchmarks" / "results")
+    startup = root / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "strict.py").write_text(STRICT_SITE)
+    (root / "temporary").mkdir()
+    return root
+
+
+@pytest.fixture(scope="module")
+def kernel(repository, checkout):
+    """A kernel that all notebooks run in, one after the other. It lists no GPU, so that `auto` is the simulated device."""
+    pytest.importorskip("nbclient")
+    from jupyter_client.manager import start_new_kernel
+
+    own = {
+        "PYTHONPATH": os.pathsep.join(str(repository / part) for part in ("toolkit", "widgets")),
+        "IPYTHONDIR": str(checkout / "ipython"),
+        "TMPDIR": str(checkout / "temporary"),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    environment = {name: value for name, value in os.environ.items() if name != "PLOTLY_RENDERER"}
+    manager, client = start_new_kernel(kernel_name="python3", cwd=checkout / "notebooks", env=environment | own)
+    client.stop_channels()
+    yield manager
+    manager.shutdown_kernel()
+
+
+@pytest.fixture(scope="module")
+def executed_once(checkout, kernel, execute):
+    """A function of a notebook's name: it with its outputs, run in the copy, on the simulated device, as if the kernel were new."""
+    anew = f"import os\nos.environ['STREAMSCOPE_CACHE_DIR'] = {str(checkout / 'cache')!r}\n"
+    anew += "shell = get_ipython()\nshell.extension_manager.loaded.discard('streamscope')\n"
+    anew += "shell.reset(new_session=True)\nget_ipython().execution_count = 0"
 
     @cache
     def run(name):
         if name == OPERATORS:
             pytest.importorskip("cuda.bindings.nvrtc")
-        root = tmp_path_factory.mktemp("checkout")
-        shutil.copytree(repository / "notebooks", root / "notebooks")
-        shutil.copytree(repository / "benchmarks" / "results", root / "benchmarks" / "results")
-        shorten(root / "notebooks" / name, SHORTER[name])
-        startup = root / "ipython" / "profile_default" / "startup"
-        startup.mkdir(parents=True)
-        (startup / "strict.py").write_text(STRICT_SITE)
-        (root / "temporary").mkdir()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", os.pathsep.join(str(repository / part) for part in ("toolkit", "widgets")))
-            patch.setenv("IPYTHONDIR", str(root / "ipython"))
-            patch.setenv("STREAMSCOPE_CACHE_DIR", str(root / "cache"))
-            patch.setenv("TMPDIR", str(root / "temporary"))
-            patch.setenv("CUDA_VISIBLE_DEVICES", "")  # The driver then lists no GPU, so that `auto` is the simulated device.
-            patch.delenv("PLOTLY_RENDERER", raising=False)
-            notebook = execute(root / "notebooks" / name)
-        assert not (root / "cache").exists(), "it writes to the user's cache of kernels"
+        shorten(checkout / "notebooks" / name, SHORTER[name])
+        client = kernel.client()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        assert client.execute_interactive(anew, timeout=60)["content"]["status"] == "ok"
+        client.stop_channels()
+        notebook = execute(checkout / "notebooks" / name, kernel=kernel)
+        assert not (checkout / "cache").exists(), "it writes to the user's cache of kernels"
         return notebook
 
     return run
