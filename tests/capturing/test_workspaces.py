@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamscope.capturing.operators import Workspaces
+from streamscope.capturing.operators import PlainOperators
 
 
 class Generator:
@@ -30,13 +30,15 @@ PYTORCHS = Generator()
 
 
 @pytest.fixture
-def workspaces(monkeypatch):
+def plain(monkeypatch):
     """Notes of a call in which nothing is allocated."""
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Generator=Generator, cuda=SimpleNamespace(default_generators=(PYTORCHS,))))
-    return Workspaces(SimpleNamespace(now=lambda: SimpleNamespace(allocations=0)))
+    torch = SimpleNamespace(Generator=Generator, Tensor=(), cuda=SimpleNamespace(default_generators=(PYTORCHS,)))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    constants = SimpleNamespace(lent=lambda *given: (), note=lambda *given: None)
+    return PlainOperators(SimpleNamespace(now=lambda: SimpleNamespace(allocations=0)), constants)
 
 
-def test_generators_of_the_users_own_are_noted_once_wherever_they_are_among_the_arguments(workspaces):
+def test_generators_of_the_users_own_are_noted_once_wherever_they_are_among_the_arguments(plain):
     first, second, host = Generator(), Generator(), Generator("cpu")
     calls = [
         ((first.seen(), 3), {}),
@@ -45,10 +47,10 @@ def test_generators_of_the_users_own_are_noted_once_wherever_they_are_among_the_
         ((host,), {"generator": None}),
     ]
     for args, kwargs in calls:
-        assert workspaces.run(lambda *given, **named: (given, named), args, kwargs) == (args, kwargs)
-    assert [one._cdata for one in workspaces.generators] == [first._cdata, second._cdata]
+        assert plain.run(lambda *given, **named: (given, named), args, kwargs) == (args, kwargs)
+    assert [one._cdata for one in plain.generators] == [first._cdata, second._cdata]
 
 
-def test_pytorchs_own_generator_is_not_noted_again_where_it_is_passed(workspaces):
-    workspaces.run(lambda generator: None, (), {"generator": PYTORCHS.seen()})
-    assert workspaces.generators == []
+def test_pytorchs_own_generator_is_not_noted_again_where_it_is_passed(plain):
+    plain.run(lambda generator: None, (), {"generator": PYTORCHS.seen()})
+    assert plain.generators == []

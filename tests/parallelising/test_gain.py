@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.parallelising.gains import gain
 
+from streamscope.capturing.as_called import AsCalled
+from streamscope.capturing.operators import Parting
 from streamscope.parallelising.proving import Proof, ProvedOutput
 
 
@@ -36,6 +38,14 @@ def test_where_nothing_is_gained_it_says_so():
 def test_an_engine_that_was_ruled_out_is_named_with_the_reason():
     found = gain(before_us=400, after_us=None, ratio=None)
     assert "(graph-dual was ruled out: it uses one stream here, so it is graph)" in found.text
+
+
+def test_a_capture_that_is_not_what_is_called_is_told_first():
+    called = AsCalled(1, 2e-3, parting=Parting("aten.all.default", "aten.arange.start", "masks.py:7"))
+    found = replace(gain(before_us=1616, after_us=909, ratio=1.78), as_called=called)
+    assert found.facts[0] == str(called)
+    assert "aten.arange.start (masks.py:7) where a plain call calls aten.all.default" in found.text
+    assert found.to_dict()["as_called"]["verdict"] == "different"
 
 
 @pytest.mark.parametrize("holds", [True, False])

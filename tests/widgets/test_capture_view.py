@@ -12,7 +12,7 @@ import streamscope as ss
 from streamscope.capturing.memory import MemoryHeld
 from streamscope.errors import TraceError
 from streamscope.program.foreign import CaptureInfo
-from streamscope_widgets.capture_view import capture_html, capture_section
+from streamscope_widgets.capture_view import capture_html, capture_lines, capture_section
 
 RECORDED = Path(__file__).parents[2] / "notebooks" / "recorded" / "captured"
 HOSTILE = "</script><b>"
@@ -87,12 +87,23 @@ def test_programs_of_our_own_have_none(tmp_path, bundle):
 
 
 def test_what_is_escaped_in_a_report():
-    section = capture_section(CaptureInfo(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE))
-    assert "<b>" not in section
-    assert "</script>" not in section
+    facts = CaptureInfo(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE, (HOSTILE,))
+    for section in (capture_section(facts), capture_lines(facts)):
+        assert "<b>" not in section
+        assert "</script>" not in section
 
 
-@pytest.mark.parametrize("wrong", [{"bound": 3}, {"evidence": [3]}])
+def test_what_the_capture_does_beside_a_plain_call_is_said_at_once():
+    assert "Captured is not called." in capture_lines(CaptureInfo("here", "nothing", "ordered", notes=("Captured is not called.",)))
+
+
+def test_a_comparison_of_an_older_version_has_no_notes(runs):
+    stored = runs.capture.to_dict()
+    del stored["notes"]
+    assert CaptureInfo.from_dict(stored).notes == ()
+
+
+@pytest.mark.parametrize("wrong", [{"bound": 3}, {"evidence": [3]}, {"notes": [3]}])
 def test_what_is_stored_is_checked(runs, wrong):
     stored = runs.capture.to_dict()
     assert CaptureInfo.from_dict(stored) == runs.capture

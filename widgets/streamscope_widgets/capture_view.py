@@ -52,7 +52,7 @@ def capture_section(facts: CaptureInfo) -> Html:
 
 
 def _sentences(facts: CaptureInfo) -> list[str]:
-    return [f"{each}." for each in (facts.certificate, capitalised(facts.memory)) if each]
+    return [*facts.notes, *(f"{each}." for each in (facts.certificate, capitalised(facts.memory)) if each)]
 
 
 MOST_SHOWN = 100

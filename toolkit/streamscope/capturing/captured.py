@@ -260,7 +260,8 @@ class CapturedProgram(Result, ForeignProgram):
         """Its lines in a comparison and a report."""
         origin, certificate = self.origin(), self.certificate()
         held = "" if origin.memory is None else str(origin.memory)
-        return CaptureInfo(origin_words(origin), str(self.bound()), certificate.headline, tuple(certificate.sentences), held)
+        evidence, notes = tuple(certificate.sentences), tuple(certificate.notes)
+        return CaptureInfo(origin_words(origin), str(self.bound()), certificate.headline, evidence, held, notes)
 
     def __str__(self) -> str:
         return f"{self.name}: {counted(len(self.nodes), 'node')}, {self.certificate().longest_path:,} on the longest path of the true order"

@@ -20,6 +20,7 @@ from streamscope.arguments import memory_bytes
 from streamscope.arrays import Array
 from streamscope.capturing.allocations import arrays_memory_behind
 from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore, unsupported
+from streamscope.capturing.as_called import Apart, AsCalled, as_called, first_apart, results_of_plain_call
 from streamscope.capturing.capture_errors import let_variables_go, not_captured
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, certified, program_of
 from streamscope.capturing.communication import belongs_to_collective, is_collective, spins_on_peers, without_links
@@ -59,10 +60,13 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         The arrays (CuPy) or tensors that the function returned while it was captured.
     memory : MemoryHeld
         Device memory of the capture.
+    as_called : AsCalled
+        Whether it does what a plain call does.
     """
 
     results: list[Any]
     memory: MemoryHeld
+    as_called: AsCalled
     _function: Callable[..., Any]
     _inputs: tuple[Any, ...]
     _expected: list[Array]
@@ -271,14 +275,23 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
     results = _results(taken.result, title)
     taken = replace(taken, result=None)  # As above: the plain call below would meet nodes of the capture's stream.
     state, memories, notes = _state_and_memories(taken, nodes, memories, results, before)
+    if taken.uploads:
+        notes += (f"{counted(taken.uploads, 'NumPy array')} that the function hands to CuPy: the capture has the values as constants.",)
     if taken.constants:
-        notes += (f"{counted(taken.constants, 'NumPy array')} that the function hands to CuPy: the capture has the values as constants.",)
+        notes += (f"{counted(taken.constants, 'array')} of constants that the function makes in host memory: the capture has the values.",)
     gathered(f"calling {title} for its results", None)
     restore(before)
     with _random_numbers_as_captured(taken.kept):
         expected = [fetched(one) for one in _results(casting(*inputs), title)]
     state.put_back()
     _check_shapes(title, results, expected)
+
+    def again() -> None:
+        state.put_back()
+        restore(before)
+
+    called = _as_called(taken, nodes, results, expected, partial(casting, *inputs), again)
+    notes += (str(called),)
     nodes = timed(nodes, state.keeping, state.put_changes_back)
     # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
     kept = [*taken.kept, *arrays_memory_behind(addresses_of(nodes, memories))]
@@ -295,7 +308,7 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
     if in_job():
         raw.times_us([raw.edges])  # Now, and not when one rank asks for the bound: all have to replay.
     program = program_of(certificate, partial(_launch, nodes, kept), sources, raw)
-    known = (title, program, described, memories, results, taken.memory)
+    known = (title, program, described, memories, results, taken.memory, called)
     return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own, nodes)
 
 
@@ -351,6 +364,33 @@ def _check_alike(title: str, nodes: Sequence[LaunchableNode], operators: Sequenc
     if other is not None:
         hint = "captured code with collectives has to launch the same nodes on each rank; capture the parts between its collectives"
         raise EngineError(f"{title} has other nodes on rank {other} than on rank 0", hint=hint)
+
+
+def _as_called(
+    taken: Taken,
+    nodes: Sequence[LaunchableNode],
+    results: Sequence[Any],
+    expected: Sequence[Array],
+    call: Callable[[], Any],
+    put_back: Callable[[], object],
+) -> AsCalled:
+    """Run nodes, and compare their results with those of a plain ``call``, both from the same state, which is as before afterwards."""
+
+    def first() -> Apart:
+        if in_job():
+            return None, None  # Ranks may differ in whether they look, and a plain call has collectives.
+        operators = [one for one in taken.operators if one.results]
+        put_back()
+        with _random_numbers_as_captured(taken.kept):
+            plain = results_of_plain_call(call, {one.call for one in operators})
+        put_back()
+        return first_apart(nodes, operators, plain)
+
+    _run_once(nodes)
+    try:
+        return as_called(results, expected, taken.parting, first)
+    finally:
+        put_back()
 
 
 def _check_shapes(title: str, results: Sequence[Any], expected: Sequence[Array]) -> None:

@@ -8,13 +8,13 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from streamscope.capturing.allocations import TorchCounts
 from streamscope.capturing.communication import communication_of, kind_of
@@ -26,6 +26,9 @@ from streamscope.devices.graph_node import Communication
 from streamscope.job import THREAD
 from streamscope.program.user_line import UserLine, UserLines
 from streamscope.tracebacks import is_ours
+
+if TYPE_CHECKING:
+    from streamscope.capturing.host_constants import HostConstants
 
 _THREADS = "/proc/self/task"
 """A folder for each thread of this process, also of those that Python does not know."""
@@ -153,12 +156,23 @@ def _splits(function: Any, args: tuple[Any, ...]) -> bool:
     return plain and sum(mask) > 1 and any(all(one.is_contiguous(memory_format=each) for one in tensors) for each in formats)
 
 
-class Workspaces:
-    """Notes the temporaries of each operator of a plain call, and the generators that users' operators draw from."""
+Heard = tuple[Any, tuple[tuple[tuple[int, ...], Any], ...]]
+"""An operator, and shape and dtype of each floating-point tensor that it is given: what a call has to repeat."""
 
-    def __init__(self, counts: TorchCounts) -> None:
+
+def _heard(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Heard:
+    given = tensors_in([*args, *kwargs.values()])
+    return function, tuple((tuple(one.shape), one.dtype) for one in given if one.is_floating_point())
+
+
+class PlainOperators:
+    """Notes each operator of a plain call with its temporaries, and the generators that users' operators draw from."""
+
+    def __init__(self, counts: TorchCounts, constants: HostConstants) -> None:
         self.generators: list[Any] = []
         """Each once; PyTorch's own is not among them."""
+        self.heard: list[Heard] = []
+        self.constants = constants
         self._counts = counts
         self._calls: list[tuple[range, tuple[int, ...]]] = []
         self._sizes: list[tuple[int, ...]] = []
@@ -166,14 +180,17 @@ class Workspaces:
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator, and note which allocations were made meanwhile."""
         torch = sys.modules["torch"]
+        self.heard.append(_heard(function, args, kwargs))
         for value in (*args, *kwargs.values()):
             if isinstance(value, torch.Generator) and value.device.type == "cuda":
                 # An operator is given another Python object of the same generator.
                 known = {one._cdata for one in (*torch.cuda.default_generators, *self.generators)}  # noqa: SLF001 — PyTorch's address of it
                 self.generators += [] if value._cdata in known else [value]  # noqa: SLF001
+        self.constants.lent(len(self._calls), function, args, kwargs)
         before = self._counts.now().allocations
         result = function(*args, **kwargs)
         after = self._counts.now().allocations
+        self.constants.note(function, args, kwargs, result)
         results = storages_in(tensors_in(result)) if after > before else ()
         self._calls.append((range(before, after), tuple(storage.data_ptr() for _, storage in results)))
         return result
@@ -202,6 +219,59 @@ _SENT = "input"
 
 
 @dataclass(frozen=True)
+class Placed:
+    """Where a tensor lies in device memory, and how; the tensor itself need not live."""
+
+    start: int
+    dtype: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: Any) -> Placed:
+        """Note a tensor."""
+        return cls(tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()))
+
+    def tensor(self) -> Any:
+        """Return the tensor, as it is now."""
+        nbytes = self.dtype.itemsize
+        strides = tuple(nbytes * stride for stride in self.strides)
+        kind = {1: "|i1", 16: "<c16"}.get(nbytes, f"<i{nbytes}")
+        memory = {"shape": self.shape, "strides": strides, "typestr": kind, "data": (self.start, False), "version": 3}
+        found = sys.modules["torch"].as_tensor(SimpleNamespace(__cuda_array_interface__=memory), device="cuda")
+        return found.view(self.dtype)
+
+
+def results_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> list[Any]:
+    """Return the tensors of real numbers on the device that an operator computes: the first of its results or, without any, what it writes.
+
+    Further results are often notes for a backward pass, which nobody has to write whole.
+    """
+    found = list(tensors_in(result))[:1] or [tensor for tensor, written in written_by(function, args, kwargs) if written]
+    return [one for one in found if one.is_cuda and one.is_floating_point() and one.numel() and one.layout is sys.modules["torch"].strided]
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first operator that a capture calls and a plain call does not."""
+
+    called: str
+    """The operator of the plain call in its place; empty where that had ended."""
+    captured: str
+    """Empty where the capture had ended."""
+    where: str = ""
+    """The capture's module and line."""
+
+    def __str__(self) -> str:
+        where = f" ({self.where})" if self.where else ""
+        if self.called == self.captured:
+            return f"{self.captured} of arrays of other shapes or dtypes than in a plain call{where}"
+        if not self.captured:
+            return f"without {self.called}, which a plain call goes on with"
+        return f"{self.captured}{where} " + (f"where a plain call calls {self.called}" if self.called else "after the end of a plain call")
+
+
+@dataclass(frozen=True)
 class Operator:
     """A PyTorch operator that launched something."""
 
@@ -227,6 +297,17 @@ class Operator:
     """Whether its schema names all accesses; the code of another one may use memory that no argument shows."""
     communication: Communication | None = None
     """The collective that it is."""
+    results: tuple[Placed, ...] = ()
+    """Where its results lie, see `results_of`."""
+
+    @property
+    def named(self) -> str:
+        """Its name with module and line: ``"aten.addmm.default (layer1.0, model.py:12)"``."""
+        return f"{self.name} ({_place(self.module, self.line)})"
+
+
+def _place(module: str, line: UserLine) -> str:
+    return ", ".join(filter(None, (module, line.where)))
 
 
 class OperatorLog:
@@ -240,7 +321,7 @@ class OperatorLog:
         self,
         graph: GrowingGraph,
         counts: TorchCounts,
-        workspaces: Workspaces,
+        plain: PlainOperators,
         budget_bytes: int,
         apart: Collection[int] = (),
         threads: ProductThreads | None = None,
@@ -248,9 +329,23 @@ class OperatorLog:
         self.operators: list[Operator] = []
         self.kept, self.from_outside = Kept(budget_bytes, _is_free), dict[int, Any]()
         self._graph, self._counts, self._budget_bytes = graph, counts, budget_bytes
-        self._workspaces, self._calls, self._apart, self._threads = workspaces, 0, apart, threads
+        self._plain, self._calls, self._apart, self._threads = plain, 0, apart, threads
+        self._parting: Parting | None = None
         self._places = _Places()
         self._others = OtherThreads(threads.numbers if threads is not None else ())
+
+    @property
+    def parting(self) -> Parting | None:
+        """Where the capture, now that it is over, first left the path of the plain call; None where it kept to it."""
+        ended = self._calls < len(self._plain.heard)
+        return self._parting or (Parting(str(self._plain.heard[self._calls][0]), "") if ended else None)
+
+    def _compare(self, heard: Heard) -> None:
+        """Note the first operator that is another one than in the plain call."""
+        before = self._plain.heard
+        if self._parting is None and (self._calls >= len(before) or before[self._calls] != heard):
+            called = str(before[self._calls][0]) if self._calls < len(before) else ""
+            self._parting = Parting(called, str(heard[0]), _place(*self._places.here()))
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -275,7 +370,9 @@ class OperatorLog:
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator, and note its launches."""
-        given = tuple(_given(function, args, kwargs))
+        self._compare(_heard(function, args, kwargs))
+        asked, args = args, self._plain.constants.lent(self._calls, function, args, kwargs)
+        given = tuple(written_by(function, args, kwargs))
         self._keep_given(tensor for tensor, _ in given)
         # Before the call, which may give a tensor other memory.
         touched = [(_extent(tensor), written) for tensor, written in given]
@@ -284,6 +381,7 @@ class OperatorLog:
         nodes, counts = self._graph.count(), self._counts.now()
         threads = self._threads if self._calls in self._apart else None
         result = function(*args, **kwargs) if threads is None else threads.call(function, args, kwargs)
+        self._plain.constants.note(function, asked, kwargs, result)
         after, outputs = self._counts.now(), list(tensors_in(result))
         self.keep(outputs)
         launched = self._graph.since(nodes)
@@ -303,8 +401,9 @@ class OperatorLog:
                     range(counts.allocations, after.allocations),
                     _why_unknown(function, touched) if alone else BESIDE,
                     self._calls,
-                    _is_trusted(function),
+                    is_trusted(function),
                     communication_of(str(function), (*args, *kwargs.values()), max((one.nbytes for one, _ in given), default=0)),
+                    tuple(map(Placed.of, results_of(function, args, kwargs, result))),
                 )
             )
         elif self._places.differentiates:
@@ -317,7 +416,7 @@ class OperatorLog:
 
         The allocator hands out the smallest piece that fits. So the same sizes in the same order lead to the same pieces.
         """
-        sizes = self._workspaces.of(self._calls)
+        sizes = self._plain.of(self._calls)
         self._calls += 1
         if 0 < freed_bytes <= self._budget_bytes - self.kept.nbytes:
             torch = sys.modules["torch"]
@@ -405,7 +504,7 @@ def _inductors_buffers_kept(keep: Callable[[Iterable[Any]], None]) -> Iterator[N
             one.empty_strided_cuda = allocate
 
 
-def _given(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[Any, bool]]:
+def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, bool]]:
     """Yield the tensors that an operator is called with, and whether it writes them."""
     written = _written(function)
     names = [*written]
@@ -414,7 +513,8 @@ def _given(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterat
             yield tensor, written.get(name, True)
 
 
-def _is_trusted(function: Any) -> bool:
+def is_trusted(function: Any) -> bool:
+    """Tell an operator of PyTorch's own, whose schema names its outputs."""
     return function._schema.name.partition("::")[0] in _TRUSTED  # noqa: SLF001 — no public way
 
 
@@ -422,7 +522,7 @@ def _is_trusted(function: Any) -> bool:
 def _written(function: Any) -> dict[str, bool]:
     """Tell for each argument of an operator whether it is written."""
     schema = function._schema  # noqa: SLF001 — no public way
-    trusted, sends = _is_trusted(function), kind_of(str(function))
+    trusted, sends = is_trusted(function), kind_of(str(function))
     return {
         one.name: (not trusted and not (sends and one.name.startswith(_SENT)))
         or one.name in _WRITTEN_ANYWAY

@@ -21,9 +21,10 @@ from streamscope.capturing.allocations import (
 )
 from streamscope.capturing.cupy_captures import CupyProducts, CupyUploads
 from streamscope.capturing.evidence import node_memories, sharing_calls
+from streamscope.capturing.host_constants import HostConstants
 from streamscope.capturing.memory import AddressRange, MemoryHeld, NodeMemory, united
 from streamscope.capturing.nodes import GrowingGraph, LaunchableNode, read_nodes, without_internals
-from streamscope.capturing.operators import BESIDE, Operator, OperatorLog, Workspaces, listening, tensors_in
+from streamscope.capturing.operators import BESIDE, Operator, OperatorLog, Parting, PlainOperators, listening, tensors_in
 from streamscope.capturing.side_streams import WORKSPACES_BYTES, SideStream, product_threads
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.devices.cuda.captures import CAPTURES
@@ -52,8 +53,12 @@ class Taken:
     operators: list[Operator]
     """Those of PyTorch that launched something, and CuPy's matrix products."""
     memory: MemoryHeld
+    uploads: int = 0
+    """NumPy arrays that the function has handed to CuPy."""
     constants: int = 0
-    """NumPy arrays that the function has put on the device."""
+    """Arrays in host memory that the function has made of constants alone, and put on the device."""
+    parting: Parting | None = None
+    """Where the capture left the path of a plain call."""
 
 
 def take(
@@ -180,8 +185,8 @@ def _taken_through_torch(
     room, products, uploads = _room(extra_bytes), CupyProducts(), CupyUploads()
     with libraries().cupy.cuda.Stream.from_external(ForeignStream(side.cuda_stream)), products.through():
         with torch.cuda.stream(side), pool.keeping(room):
-            plain, workspaces = _plain_call(function, inputs)
-            for generator in workspaces.generators:
+            plain, heard = _plain_call(function, inputs)
+            for generator in heard.generators:
                 graph.register_generator_state(generator)
         with contextlib.ExitStack() as stack:
             threads = stack.enter_context(product_threads(lent)) if apart else None
@@ -198,12 +203,12 @@ def _taken_through_torch(
                 with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
                     # Inside the capture: only now does the stream have a graph.
                     growing, budget_bytes = GrowingGraph(side.cuda_stream), plain.most_bytes + room
-                    log = OperatorLog(growing, history.counts, workspaces, budget_bytes, apart, threads)
+                    log = OperatorLog(growing, history.counts, heard, budget_bytes, apart, threads)
                     with log.listening(), uploads.constant():
                         result = function(*inputs)
             except BaseException:
                 with contextlib.suppress(RuntimeError):  # Where the device is lost, the user's error says why.
-                    _mend_torch(graph, lent, workspaces.generators)
+                    _mend_torch(graph, lent, heard.generators)
                 raise
             finally:
                 CAPTURES.ended(side.cuda_stream)
@@ -211,20 +216,23 @@ def _taken_through_torch(
     own = [*pool.own, *products.workspaces, *pools_of(segments)]
     allocated = Allocated(history.made, (*history.held, *made, *pieces_of_arrays()), (*history.pools, *pool.own))
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
-    kept = [graph, pool, lent, log.kept, log.from_outside, products, uploads, *workspaces.generators]
+    kept = [graph, pool, lent, log.kept, log.from_outside, products, uploads, heard.constants, *heard.generators]
     operators = [*log.operators, *products.operators]
-    return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, operators, memory, len(uploads.arrays))
+    return Taken(
+        graph.raw_cuda_graph(), result, kept, own, allocated, operators, memory, len(uploads.arrays), heard.constants.lent_out, log.parting
+    )
 
 
-def _plain_call(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[TorchHistory, Workspaces]:
-    """Return the allocations of a plain call and of its operators; libraries have allocated their memory of a stream before."""
+def _plain_call(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[TorchHistory, PlainOperators]:
+    """Return the allocations of a plain call and its operators; libraries have allocated their memory of a stream before."""
     function(*inputs)
     with torch_history() as plain:
-        workspaces = Workspaces(plain.counts)
-        with listening(workspaces.run):
+        heard = PlainOperators(plain.counts, HostConstants())
+        with listening(heard.run):
             function(*inputs)
-    workspaces.learn(plain.made)
-    return plain, workspaces
+    heard.learn(plain.made)
+    heard.constants.plain_call_ended()
+    return plain, heard
 
 
 def _mend_torch(broken: Any, lent: SideStream, generators: Iterable[Any]) -> None:

@@ -221,6 +221,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, argume
             proof=proof,
             order=prepared.plan.chosen,
             note=note,
+            as_called=found.as_called,
         )
         assert flat.returned is not None
         call = CapturedCall(wanted.title, flat.tree, slots, flat.returned, found.results, _launch_of(prepared), wanted.fresh, random)
@@ -236,7 +237,8 @@ def _chosen(found: CapturedFunction, device: Device, wanted: _Wanted, steps: Ste
     selection.keep(set.intersection(*map(set, gathered("admitting orders", sorted(selection.admitted)))))
     if CAPTURED not in selection.admitted:
         why = selection.ruled_out[CAPTURED].why
-        raise EngineError(f"{wanted.title} cannot be captured as it is: {why}", hint=_WRONG_HINT)
+        different = f". {found.as_called}" if found.as_called.verdict == "different" else ""
+        raise EngineError(f"{wanted.title} cannot be captured as it is: {why}{different}", hint=_WRONG_HINT)
     ordered, how = _best_order(found, selection, wanted, steps)
     choice = _timed(selection, steps)
     assert choice.prepared is not None

@@ -10,6 +10,7 @@ from typing import Any
 
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
+from streamscope.capturing.as_called import AsCalled
 from streamscope.capturing.captured import UpperBound
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.function import CapturedFunction
@@ -70,6 +71,8 @@ class Gain:
         How the chosen order is spread, in words.
     note : str
         What to know of the function's state; empty where it is as if it had never been called.
+    as_called : AsCalled, optional
+        Whether the capture does what a plain call does.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Gain:
     proof: Proof | None = None
     order: str = ""
     note: str = ""
+    as_called: AsCalled | None = None
 
     @property
     def engine(self) -> str:
@@ -136,6 +140,7 @@ class Gain:
         """The evidence, a sentence each."""
         proven = self.proof is not None and self.parallel
         return [
+            *([str(self.as_called)] if self.as_called is not None else []),
             *([f"The order was {self.order}."] if self.order and self.parallel else []),
             *([f"{capitalised(self.proof.text)}."] if self.proof is not None and proven else []),
             f"{counted(self.nodes, 'node')}; {self.certificate.headline}.",
@@ -175,6 +180,7 @@ class Gain:
             "speedup": None if self.speedup is None else asdict(self.speedup),
             "choice": self.choice.to_dict(),
             "certificate": self.certificate.to_dict(),
+            "as_called": None if self.as_called is None else {"verdict": self.as_called.verdict, **asdict(self.as_called)},
             "proof": None if self.proof is None else self.proof.to_dict(),
         }
         found: dict[str, Any] = plain(content)

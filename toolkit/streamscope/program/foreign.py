@@ -32,11 +32,13 @@ class CaptureInfo:
     """The evidence, a sentence each."""
     memory: str = ""
     """Memory of the capture on the GPU; empty where unknown."""
+    notes: tuple[str, ...] = ()
+    """What to know of it besides, a sentence each: whether it does what a plain call does."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         texts = {"captured": self.captured, "bound": self.bound, "certificate": self.certificate, "memory": self.memory}
-        return {**texts, "evidence": list(self.evidence)}
+        return {**texts, "evidence": list(self.evidence), "notes": list(self.notes)}
 
     @classmethod
     def from_dict(cls, stored: Any) -> CaptureInfo:
@@ -48,12 +50,13 @@ class CaptureInfo:
             It is something else.
         """
         captured, bound, certificate, memory = (stored[name] for name in ("captured", "bound", "certificate", "memory"))
-        evidence = tuple(stored["evidence"])
-        check_kinds("capture", _STORED, captured, bound, certificate, memory, evidence, error=TraceError)
-        return cls(captured, bound, certificate, evidence, memory)
+        # Comparisons of older versions have no notes.
+        evidence, notes = tuple(stored["evidence"]), tuple(stored.get("notes", ()))
+        check_kinds("capture", _STORED, captured, bound, certificate, memory, evidence, notes, error=TraceError)
+        return cls(captured, bound, certificate, evidence, memory, notes)
 
 
-_STORED: Kinds = {"captured": TEXT, "bound": TEXT, "certificate": TEXT, "memory": TEXT, "evidence": TEXTS}
+_STORED: Kinds = {"captured": TEXT, "bound": TEXT, "certificate": TEXT, "memory": TEXT, "evidence": TEXTS, "notes": TEXTS}
 
 
 class ForeignProgram:
