@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, LaunchSites, Site, SpanTable, Trace, TraceInfo
+from streamscope.trace.launch_sites import MOST_CALLERS, are_sites
 from streamscope.trace.nesting import innermost, innermost_on
 
 SITES = (Site("forward", "model.py", 12, "Linear_0", defined=True), Site("loss", "model.py", 3), Site(module="ReLU_0"))
@@ -121,3 +122,12 @@ def test_each_thread_has_its_own_intervals(intervals, asked):
         found = innermost(start[rows], (start + length)[rows], times[threads == one])
         expected[threads == one] = np.concatenate([rows, [-1]])[found]
     assert innermost_on(thread, start, start + length, threads, times).tolist() == expected.tolist()
+
+
+def test_callers_are_checked_and_at_most_so_many():
+    stack = Site("f", "a.py", 1)
+    for line in range(2, MOST_CALLERS + 2):
+        stack = Site("f", "a.py", line, caller=stack)
+    assert are_sites((stack, *(Site("g", "a.py", line, caller=stack.caller) for line in range(1000))))
+    for wrong in (Site(caller=stack), Site(caller=Site(caller=stack)), Site(caller="f"), None, stack._replace(caller=Site(line=-1))):
+        assert not are_sites((stack, wrong))

@@ -166,16 +166,29 @@ def _site(row: Sequence[int], texts: Sequence[str], callers: Sequence[Site]) -> 
 
 
 def are_sites(given: object) -> bool:
-    """Tell whether it is a tuple of sites whose fields are what they should be."""
-    return isinstance(given, tuple) and all(map(_is_site, given))
+    """Tell whether it is a tuple of sites whose fields are what they should be. Each caller is looked at once."""
+    depths: dict[int, int] = {id(None): -1}
+    """Of the sites that are right, by their id, how many are around each other."""
+    return isinstance(given, tuple) and all(_is_site(one, depths) for one in given)
 
 
-def _is_site(one: object, most: int = MOST_CALLERS) -> bool:
+def _is_site(one: Any, depths: dict[int, int]) -> bool:
+    unseen, at = list[Site](), one
+    while id(at) not in depths:
+        if not _has_right_fields(at) or len(unseen) > MOST_CALLERS:
+            return False
+        unseen.append(at)
+        at = at.caller
+    for depth, site in enumerate(reversed(unseen), depths[id(at)] + 1):
+        depths[id(site)] = depth
+    return 0 <= depths[id(one)] <= MOST_CALLERS
+
+
+def _has_right_fields(one: object) -> bool:
     return (
         isinstance(one, Site)
         and all(isinstance(text, str) for text in (one.function, one.file, one.module))
         and type(one.line) is int
         and 0 <= one.line <= MOST_LINE
-        and (one.caller is None or (most > 0 and _is_site(one.caller, most - 1)))
         and isinstance(one.defined, bool)
     )
