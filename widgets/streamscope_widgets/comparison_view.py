@@ -43,6 +43,7 @@ from streamscope_widgets.show.html import (
     lines,
     page_table,
     small,
+    sortable,
     still,
     table,
 )
@@ -237,7 +238,7 @@ def _verdict(comparison: Comparison) -> Html:
 def _metrics(table: MetricsTable) -> Html:
     first = table.part(first=True)
     caption = fill("<p>{}</p>", table.caption) if table.caption else Html()
-    return joined([caption, page_table(columns_of(first), rows_of(first)), fill('<p class="notes">{}</p>', note_lines(table))])
+    return joined([caption, sortable(page_table(columns_of(first), rows_of(first))), fill('<p class="notes">{}</p>', note_lines(table))])
 
 
 def _of_fastest(comparison: Comparison, table: MetricsTable) -> Html:
@@ -254,7 +255,7 @@ def _of_fastest(comparison: Comparison, table: MetricsTable) -> Html:
 
 def _more_numbers(table: MetricsTable) -> Html:
     more = table.part(first=False)
-    return _folded(MORE_NUMBERS, page_table(columns_of(more), rows_of(more)))
+    return _folded(MORE_NUMBERS, sortable(page_table(columns_of(more), rows_of(more))))
 
 
 def _ledger(comparison: Comparison) -> Html:
@@ -317,7 +318,7 @@ def _operations(comparison: Comparison) -> Html:
     listed = _folded(
         f"Each operation under every engine ({total:,})",
         fill('<p class="notes">{}</p>', shown + beside),
-        page_table(columns, [_operation_row(table, slowdown, row, words, said, symbols) for row in _shown(table)]),
+        sortable(page_table(columns, [_operation_row(table, slowdown, row, words, said, symbols) for row in _shown(table)])),
     )
     return fill('<div class="screen{}">{}</div>', " told" if said else "", listed)
 

@@ -104,7 +104,7 @@ def _counters(found: Summary) -> Html:
     columns = [Column(COUNTER_HEADS[0], kind="prose"), *map(Column, COUNTER_HEADS[1:])]
     rows = [Row(cells) for cells in islice(found.counter_rows(), MOST_COUNTERS)]
     left_out = len(found.counters) - len(rows)
-    shown = table(columns, rows)
+    shown = sortable(table(columns, rows))
     return joined([shown, small(f"{left_out:,} more counters")]) if left_out else shown
 
 
@@ -214,7 +214,7 @@ def _all_numbers(found: Summary) -> Html:
 def _gpus(found: Summary) -> list[Html]:
     """Return the GPUs of a trace of several side by side, and the copies between them."""
     tables = [(GPU_HEADS, list(found.gpu_rows())), (LINK_HEADS, list(found.link_rows()))]
-    return [table([Column(heads[0], kind="text"), *map(Column, heads[1:])], map(Row, rows)) for heads, rows in tables if rows]
+    return [sortable(table([Column(heads[0], kind="text"), *map(Column, heads[1:])], map(Row, rows))) for heads, rows in tables if rows]
 
 
 def _kernels(found: Summary) -> Html:
@@ -233,7 +233,7 @@ def _streams(found: Summary) -> Html:
     columns = [Column(STREAM_HEADS[0], kind="text"), *map(Column, STREAM_HEADS[1:])]
     rows = [Row((shortened(name, LONGEST_NAME), *cells)) for name, *cells in islice(found.stream_rows(), MOST_STREAMS)]
     left = len(found.streams) - MOST_STREAMS
-    return joined([table(columns, rows), small(f"+ {counted(left, 'more stream')}") if left > 0 else ""])
+    return joined([sortable(table(columns, rows)), small(f"+ {counted(left, 'more stream')}") if left > 0 else ""])
 
 
 SUMMARY = View(of="summary", html=summary_html)

@@ -2,7 +2,19 @@
 
 import { aria, make } from "./dom.js";
 
-const NUMBER = /^−?[\d.,]+( %)?$/;
+const NUMBER = /^(−?[\d.,]+)( %|×)?( \(.*\)| faster| slower)?$/;
+
+/**
+ * The number in a cell: of "2.0× slower" 0.5, of "5 % faster" 1.05; NaN where there is none.
+ *
+ * @param {string} text
+ */
+function numberIn(text) {
+  const [, digits, unit, rest] = NUMBER.exec(text) ?? [];
+  const number = parseFloat(digits?.replace("−", "-").replaceAll(",", ""));
+  const times = unit === "×" ? number : 1 + number / 100;
+  return rest === " faster" ? times : rest === " slower" ? 1 / times : number;
+}
 
 /**
  * The order of cells, as places in the list: numbers from the largest down, texts by the alphabet; `turned` the other way round. Cells without a
@@ -12,7 +24,7 @@ const NUMBER = /^−?[\d.,]+( %)?$/;
  * @param {boolean} turned
  */
 export function orderOf(cells, turned) {
-  const numbers = cells.map((text) => (NUMBER.test(text) ? parseFloat(text.replace("−", "-").replaceAll(",", "")) : NaN));
+  const numbers = cells.map(numberIn);
   const way = turned ? -1 : 1;
   /** @type {(a: number, b: number) => number} */
   const byNumber = (a, b) => (+Number.isNaN(numbers[a]) - +Number.isNaN(numbers[b])) || way * (numbers[b] - numbers[a]) || 0;

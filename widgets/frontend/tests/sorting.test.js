@@ -10,6 +10,9 @@ test("numbers fall, then rise; cells without one stay behind", () => {
   assert.deepEqual(sorted(cells), ["1,234.0", "12", "9.5", "−3", "", "–"]);
   assert.deepEqual(sorted(cells, true), ["−3", "9.5", "12", "1,234.0", "", "–"]);
   assert.deepEqual(sorted(["0.4 %", "83 %", "7 %"]), ["83 %", "7 %", "0.4 %"]);
+  assert.deepEqual(sorted(["1.3", "12.5 (1.2×)", "3.1 (2.0×)"]), ["12.5 (1.2×)", "3.1 (2.0×)", "1.3"]);
+  const speedups = ["4.0× faster", "5 % faster", "3 % slower", "2.8× slower", "–"];
+  assert.deepEqual(sorted(speedups.toReversed()), speedups);
 });
 
 test("texts rise, then fall, though some begin with a digit; equals keep their order", () => {
