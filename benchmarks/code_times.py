@@ -2,7 +2,8 @@
 
 1. ``lines``: five networks whose lines each stand in an NVTX range that names the line. Counted are the kernels that were
    launched in a range, and those of them that have its line.
-2. ``cost``: a step of 300 kernels, and one of a network, plain, under `ss.record()` and under `ss.record(stacks=True)`, in turns.
+2. ``cost``: a step of 300 kernels, and one of a network, plain, under `ss.record()` and under `ss.record(stacks=True)`, in turns. How
+   much dearer is the median over the rounds, each of which compares the medians of its own steps; the spread is from quartile to quartile.
 3. ``times``: 20 steps under PyTorch's profiler, with stacks and modules. Its file is read, and `by_code` is held against the sums that
    PyTorch's own events give: kernels of each operator, by the stack of that operator. Operators of the backward pass have the stack of
    their forward operator. ``pytorch`` does that as PyTorch does, for work inside of a node. ``tree`` does so for work of the engine
@@ -132,26 +133,31 @@ def measured_cost() -> dict[str, Any]:
     shuffled, results = random.Random(0), {}
     for name, step in steps_of_cost().items():
         taken: dict[str, list[float]] = {way: [] for way in ways}
-        ledger = []
+        ledger, dearer = [], []
         for index in range(ROUNDS + 1):
             order = list(ways.items())
             shuffled.shuffle(order)
+            of_round = {}
             for way, block in order:
                 with block() as recording:
                     times = step_us(step)
+                of_round[way] = statistics.median(times)
                 if index:  # The first round loads.
                     taken[way] += times
                 if index and way == "stacks":
                     ledger.append(recording.trace.info.ledger["lines_ns"] / 1000 / REPEATS)
+            dearer.append(of_round["stacks"] / of_round["ss.record"] - 1)
         us = {way: statistics.median(each) for way, each in taken.items()}
-        more = us["stacks"] / us["ss.record"] - 1
+        low, more, high = statistics.quantiles(dearer[1:], n=4)
         results[name] = {
             "step_us": us,
             "best_step_us": {way: min(each) for way, each in taken.items()},
             "dearer": more,
+            "spread": [low, high],
             "ledger_us": statistics.median(ledger),
         }
-        print(f"{name}: {more:+.1%} against ss.record", {way: round(each, 1) for way, each in us.items()}, flush=True)
+        rounded = {way: round(each, 1) for way, each in us.items()}
+        print(f"{name}: {more:+.1%} ({low:+.1%} to {high:+.1%}) against ss.record", rounded, flush=True)
     return results
 
 

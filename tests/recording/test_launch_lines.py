@@ -17,8 +17,9 @@ from tests.recording.fake_cupti import ActivityKind, Runtime, record, text
 import streamscope as ss
 from streamscope.errors import RecordingError
 from streamscope.recording import launch_lines
-from streamscope.recording.launch_lines import LaunchLines, is_users
-from streamscope.trace import SpanKind
+from streamscope.recording.launch_lines import LaunchLines, code_lines, is_users
+from streamscope.trace import LaunchSites, SpanKind
+from streamscope.trace.launch_sites import MOST_CALLERS
 
 monitored = pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring came with Python 3.12")
 LIBRARY = "/opt/lib/python3.12/site-packages/library.py"
@@ -295,35 +296,27 @@ def test_modules_are_named_by_their_path(calls):
 
 
 @monitored
-def test_entries_of_before_the_last_seconds_are_dropped(calls, monkeypatch):
-    monkeypatch.setattr(launch_lines, "_FEW", 24)
+@pytest.mark.parametrize(("last_ns", "dropped"), [(1, True), (10**12, False), (None, False)])
+def test_stacks_of_before_the_last_seconds_are_dropped(calls, monkeypatch, last_ns, dropped):
+    monkeypatch.setattr(launch_lines, "_MOST_ENTRIES", 24)
     monkeypatch.setattr(launch_lines, "_QUICK_S", 0)
-    for last_ns, dropped in ((1, True), (10**12, False)):
-        lines = LaunchLines(last_ns)
-        lines.start()
-        for _ in range(50):
-            inner()
-        lines.stop()
-        (log,) = lines._logs[threading.get_native_id()]
-        assert (len(log.lines) // 3 <= 8) == dropped
-        assert dropped or found(calls, lines) == {"inner": ("inner", 'launch("inner")', "")}
-
-
-@monitored
-def test_modules_of_before_the_last_seconds_are_dropped_though_one_line_calls_them_all(calls, monkeypatch):
-    monkeypatch.setattr(launch_lines, "_FEW", 24)
 
     @of_library
-    def often(module):
-        for _ in range(500):
+    def often(module):  # One line may call very many.
+        for _ in range(50):
             module("inside")
 
-    lines = LaunchLines(1)
+    me = "test_stacks_of_before_the_last_seconds_are_dropped"
+    lines = LaunchLines(last_ns)
     lines.start()
+    for _ in range(50):
+        inner()
     often(Linear())
     lines.stop()
     (log,) = lines._logs[threading.get_native_id()]
-    assert len(log.modules) <= 48
+    assert len(log.entries) <= 3 * 25
+    assert (len(log.stacks()[0]) <= 2 * 25) == dropped
+    assert dropped or {name: one[::2] for name, one in found(calls, lines).items()} == {"inner": ("inner", ""), "inside": (me, "Linear")}
 
 
 @monitored
@@ -335,8 +328,129 @@ def test_lines_that_launch_nothing_take_no_memory(calls):
     launch("behind the loop")
     lines.stop()
     (log,) = lines._logs[threading.get_native_id()]
-    assert len(log.lines) < 3 * 20_000
+    assert len(log.stacks()[0]) < 10_000
     assert found(calls, lines)["behind the loop"][1] == 'launch("behind the loop")'
+
+
+@monitored
+def test_callers_are_the_functions_and_modules_around(calls):
+    net = Net(first=Linear(), inner=Module(second=Linear()))
+    lines = LaunchLines()
+    lines.start()
+    net()
+    deep(100)
+    for item in items():
+        launch(f"loop {item}")
+    lines.stop()
+    found(calls, lines)
+    stacks = [[(one.function.rpartition(".")[2], one.module) for one in (*site.callers, site)] for site in lines.sites]
+    me = test_callers_are_the_functions_and_modules_around.__name__
+    begin = stacks[0].index((me, ""))
+    inside = {tuple(stack[begin + 1 :]) for stack in stacks}
+    assert {
+        ((me, "Net"), ("forward", "Net"), ("forward", "first")),
+        ((me, "Net"), ("forward", "Net")),
+        (("deep", ""),),
+        (("deep", ""), ("deep", "")),
+        (("items", ""),),
+        (),
+    } <= inside
+    assert {stack[begin] for stack in stacks} == {(me, "")}
+    assert max(map(len, stacks)) == MOST_CALLERS + 1  # `deep` called itself more often.
+    LaunchSites(np.arange(1), np.arange(1), tuple(lines.sites))
+
+
+@monitored
+@pytest.mark.parametrize("ends", ["close", "throw"])
+def test_a_generator_that_is_ended_from_outside_leaves_no_frame(calls, ends):
+    def cleans():
+        try:
+            yield
+        finally:
+            launch("cleaned")
+
+    lines = LaunchLines()
+    lines.start()
+    begun = cleans()
+    next(begun)
+    with suppress(ValueError):
+        getattr(begun, ends)(*[ValueError] * (ends == "throw"))
+    launch("own")
+    lines.stop()
+    assert {name: one[1] for name, one in found(calls, lines).items()} == {"cleaned": 'launch("cleaned")', "own": 'launch("own")'}
+
+
+@monitored
+def test_lines_that_can_launch_nothing_are_left_out(calls):
+    class Turns:
+        def __iter__(self):
+            yield from (launch(f"turn {number}") for number in range(2))
+
+    def loops(x, turns):
+        for _ in range(300):
+            launch("in the loop")
+        for _ in of_library(lambda turns: iter([launch("of the iterator"), *turns]))(turns):
+            y = x
+        return y
+
+    lines = LaunchLines()
+    lines.start()
+    for _ in range(2):
+        loops(1, Turns())
+    lines.stop()
+    (log,) = lines._logs[threading.get_native_id()]
+    told = [log.entries[at + 2] for at in range(0, len(log.entries), 3) if log.entries[at + 1] is loops.__code__]
+    first = loops.__code__.co_firstlineno
+    assert (told.count(first + 1), told.count(first + 2)) == (3, 600)  # The loop's own line once each time, and before it was known.
+    assert told.count(first + 4) == told.count(first + 5) == 1
+    here = found(calls, lines)
+    assert here["in the loop"][1] == 'launch("in the loop")'
+    assert here["of the iterator"][1].startswith("for _ in of_library")
+
+
+@pytest.mark.parametrize(
+    ("loop", "heads"),
+    [
+        ("for _ in range(3):", 1),
+        ("for _ in range(len(x), 2 * y):", 1),
+        ("for _ in f(range(3)):", 0),
+        ("for _ in list(range(3)):", 0),
+        ("for _ in range:", 0),
+        ("for _ in f(range(3), x):", 0),
+        ("range(3)\n  for _ in x:", 0),
+    ],
+)
+def test_loops_over_range_are_known(loop, heads):
+    (code, *_) = compile(f"def f(x):\n  {loop}\n    f()", "<stdin>", "exec").co_consts
+    assert len(code_lines(code).heads) == heads
+
+
+@monitored
+def test_lines_with_which_a_call_begins_are_known():
+    def plain(x):
+        """Be documented."""
+        return x + 1
+
+    def over_lines(x):
+        return plain(
+            x,
+        )
+
+    def loops(x):
+        for _ in x:
+            plain(x)
+
+    def calm(x):
+        y = x
+        return plain(y)
+
+    def around(x):
+        with x:
+            plain(x)
+
+    found = [code_lines(one.__code__).first - one.__code__.co_firstlineno for one in (plain, lambda x: plain(x + 1), items)]
+    assert found == [2, 0, 1]
+    assert [code_lines(one.__code__).first for one in (over_lines, loops, calm, around)] == [0] * 4
 
 
 @monitored

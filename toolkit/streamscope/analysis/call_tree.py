@@ -112,10 +112,10 @@ def call_tree(trace: Trace, by: TreeBy = "code", communication: Iterable[str] = 
     """Divide a GPU's time among the frames of the code that launched its work: what a flame chart draws.
 
     Numbers are those of `by_code`, which counts each work where its innermost line, module or range is. Here it counts in all frames
-    around it, too. By code, frames are the modules and lines of programs and captures, or the functions and modules of a profiler's
-    stacks. By range, they are the labels of a program, or the ranges around the launch call on its thread. The innermost frame is the
-    kernel, copy or set itself. Work whose launch the trace does not tell lies in a frame `UNKNOWN`, work without a launch call in
-    ``"not attributed"``, with the idle time after the last work.
+    around it, too. By code, frames are the modules and lines of programs and captures, the lines and modules of `record` with
+    ``stacks=True``, or the functions and modules of a profiler's stacks. By range, they are the labels of a program, or the ranges
+    around the launch call on its thread. The innermost frame is the kernel, copy or set itself. Work whose launch the trace does not
+    tell lies in a frame `UNKNOWN`, work without a launch call in ``"not attributed"``, with the idle time after the last work.
 
     Parameters
     ----------
@@ -224,10 +224,12 @@ def _contexts(costs: Costs, by: str, tree: _Tree) -> IntArray:
 
 def _site_frame(site: Site, tree: _Tree) -> int:
     """Return the frame of a site in those of its callers. Each adds a module or a function to the one around it."""
-    inside, before = 0, Site()
+    inside, before, around = 0, Site(), set[str]()
     for each in (*site.callers, site):
         for name in _modules(each.module) if each.module != before.module else []:
-            inside = tree.child(inside, Frame(name, kind="module"))
+            if name not in around:  # A path of attributes names the modules around, too.
+                inside = tree.child(inside, Frame(name, kind="module"))
+        around.update(_modules(each.module))
         if each[:3] != before[:3] or each.module == before.module:
             kind = "function" if each.defined else "line"
             inside = (

@@ -4,6 +4,8 @@
 A call belongs to the line that began last on its thread. Where a function of the user's ends, or yields, its caller's line goes on.
 Threads without Python, such as that of PyTorch's backward pass, have no lines.
 
+While the user's code runs, it is only noted what happens, and when. Replaying that tells the stack of the user's functions and modules.
+
 Modules of PyTorch are known from the one function that calls them all. Hooks would make `torch.compile` compile anew.
 """
 
@@ -14,35 +16,100 @@ import re
 import sys
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dis import findlabels, get_instructions, opmap, stack_effect
 from functools import lru_cache
-from itertools import chain, count
 from traceback import walk_stack
-from types import CodeType, FrameType
-from typing import Any
+from types import CodeType
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamscope.arrays import IntArray
+from streamscope.arrays import FloatArray, IntArray
 from streamscope.errors import RecordingError, printable
 from streamscope.program.user_line import cell_name
-from streamscope.trace.launch_sites import Site
+from streamscope.trace.launch_sites import MOST_CALLERS, Site
 
 _monitoring: Any = getattr(sys, "monitoring", None)
-_OF_LINES = 0 if _monitoring is None else _monitoring.events.LINE | _monitoring.events.PY_RETURN | _monitoring.events.PY_YIELD
+_events: Any = getattr(_monitoring, "events", None)
+_OF_LINES = 0 if _monitoring is None else _events.LINE | _events.PY_RETURN | _events.PY_YIELD
 _TOOLS = (2, 3, 4)
 """``sys.monitoring.PROFILER_ID``, and the two that belong to nobody."""
 _QUICK_S = 5e-7
 """A line that is over sooner launched nothing, and is forgotten: so loops of Python alone take no memory."""
-_FEW = 3 * 2**16
-"""Before a log is longer than that, none of it is dropped."""
+_MOST_ENTRIES = 2**18
+"""So many are kept before they are replayed: they take 20 MB."""
+_LOOKS = 256
+"""So many lines are looked at for calm places since one was found, or since a function was seen for the first time."""
+_CALM = """
+    CACHE EXTENDED_ARG NOP COPY SWAP PUSH_NULL POP_TOP LOAD_CONST LOAD_SMALL_INT LOAD_COMMON_CONSTANT RETURN_VALUE RETURN_CONST
+    JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT NOT_TAKEN IS_OP POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE LOAD_FAST
+    LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW STORE_FAST STORE_FAST_LOAD_FAST
+    STORE_FAST_STORE_FAST LOAD_DEREF STORE_DEREF BUILD_TUPLE BUILD_LIST MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE
+"""
+"""Instructions that call nothing."""
+_ENTERED, _LEFT, _MODULE = -1, -2, -3
+"""In the place of a line: a function of the user's begins, a function ends, a module is called."""
 _TYPED = ("<ipython-input", "<stdin>", "<python-input")
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages|streamscope_widgets)[/\\]")
 _OURS, _PYTHONS = (os.path.dirname(file) + os.sep for file in (os.path.dirname(__file__), os.__file__))  # noqa: PTH120 — compared as text
-_MODULES_CALL, _MODULES_FILE = "_wrapped_call_impl", "/torch/nn/modules/module.py"
+_MODULES_CALL, _MODULES_FILE = ("_wrapped_call_impl", "self"), "/torch/nn/modules/module.py"
+
+
+class CodeLines(NamedTuple):
+    """What the instructions of a function tell of its lines; see `code_lines`."""
+
+    calm: frozenset[int]
+    """Offsets of instructions of lines that can launch nothing."""
+    heads: frozenset[int]
+    """Offsets of instructions that begin a turn of a loop over ``range``, which launches nothing either."""
+    first: int
+    """The first line, where it runs at the beginning of each call and then no more, and is not calm; else 0."""
+
+
+@lru_cache(maxsize=4096)
+def code_lines(code: CodeType) -> CodeLines:
+    """Look at the instructions of a function.
+
+    Examples
+    --------
+    >>> from streamscope.recording.launch_lines import code_lines
+    >>> def function(x):
+    ...     for _ in range(3):
+    ...         x = x + 1
+    ...     return x
+    >>> len(code_lines(function.__code__).heads)
+    1
+    """
+    calm_codes, names = frozenset(opmap[name] for name in _CALM.split() if name in opmap), code.co_code[::2]
+    lines = [(range(start, end, 2), line) for start, end, line in code.co_lines() if line is not None]
+    calm = frozenset(
+        offset for offsets, _ in lines if calm_codes.issuperset(code.co_code[offsets.start : offsets.stop : 2]) for offset in offsets
+    )
+    heads = frozenset(_heads_of_ranges(code)) if "range" in code.co_names else frozenset()
+    begin = 2 * names.find(opmap["RESUME"]) + 2
+    first = next((line for offsets, line in lines if begin in offsets), 0)
+    (place, *again) = [offsets for offsets, line in lines if line == first] or [range(0)]
+    jumps = findlabels(code.co_code)  # type: ignore[arg-type] # It takes bytes.
+    once = not again and begin not in calm and not any(target in place for target in jumps)
+    return CodeLines(calm, heads, first if once else 0)
+
+
+def _heads_of_ranges(code: CodeType) -> Iterator[int]:
+    """Yield the offset of each ``FOR_ITER`` whose iterator comes from a call of ``range`` right before."""
+    instructions = [one for one in get_instructions(code) if one.opname not in {"CACHE", "EXTENDED_ARG"}]
+    for at, one in enumerate(instructions):
+        if one.opname == "LOAD_GLOBAL" and one.argval == "range":
+            # What it puts on the stack, and its arguments put there, is one value when it was called.
+            depth = 0
+            for end in range(at, len(instructions) - 2):
+                depth += stack_effect(instructions[end].opcode, instructions[end].arg, jump=False)
+                if instructions[end].opname == "CALL" and depth == 1:
+                    get, head = instructions[end + 1 : end + 3]
+                    if (get.opname, head.opname) == ("GET_ITER", "FOR_ITER"):
+                        yield head.offset
+                    break
 
 
 @lru_cache(maxsize=4096)
@@ -60,18 +127,91 @@ def is_users(file: str) -> bool:
     return not (file.startswith((_PYTHONS, _OURS)) or _INSTALLED.search(file))
 
 
-@dataclass
 class _Log:
-    """What one thread ran: entries one behind the other, with times on the host's clock in seconds, since such numbers are made quicker."""
+    """What one thread ran: entries of what happened, which `replay` makes stacks of.
 
-    lines: list[Any] = field(default_factory=lambda: [0.0, None, 0])
-    """Of each entry the time, the code, and the number of the line; no code where no function of the user's runs."""
-    modules: list[Any] = field(default_factory=lambda: [0.0, None])
-    """Of each entry the time, and the module of PyTorch that is called."""
-    called: list[Any] = field(default_factory=list)
-    """Modules whose calls are under way, the innermost last."""
-    most: int = field(default_factory=lambda: _FEW)
-    """Length of ``lines`` or ``modules`` from which on those of before the last seconds are dropped."""
+    ``begun``: codes and lines of the user's functions that ran when it began, the outermost first. ``module_calls``: codes that call
+    modules, by their id. ``firsts``: lines with which calls of functions begin, by the id of their codes.
+    """
+
+    def __init__(
+        self, begun: Iterable[tuple[CodeType, int]], module_calls: Mapping[int, CodeType], firsts: Mapping[int, int], last_ns: int | None
+    ) -> None:
+        self.entries: list[Any] = []
+        """One behind the other the time on the host's clock in s, which is made quicker than in ns; code or module; and the line."""
+        self.told = 0
+        """So many entries were replayed."""
+        self.nodes: list[tuple[int, Any, int]] = [(0, None, 0)]
+        """Stacks as a tree: of each the number of that around it, its code or module, and its line. The first one is empty."""
+        self.roots: dict[int, Any] = {}
+        """Modules that were called outside of others, by their id."""
+        self._module_calls, self._firsts, self._last_ns = module_calls, firsts, last_ns
+        self._numbers: dict[tuple[int, int, int], int] = {}
+        self._stack: list[list[Any]] = [[code, line, 0] for code, line in begun]
+        """Of each frame code or module, line, and the number of its stack, or 0 as long as nobody needs it."""
+        self._parts = [(np.array([-np.inf]), np.array([self._number()]))]
+        """Times, and the numbers of the stacks from then on."""
+
+    def stacks(self) -> tuple[FloatArray, IntArray]:
+        """Return the times when the stack changed, and the number of each stack."""
+        self.replay()
+        times_s, numbers = zip(*self._parts, strict=True)
+        return np.concatenate(times_s), np.concatenate(numbers)
+
+    def replay(self) -> None:
+        """Find the stacks of the entries, and drop these."""
+        entries = self.entries.copy()
+        if not entries:
+            return
+        del self.entries[: len(entries)]
+        self.told += len(entries) // 3
+        times_s, lines = np.array(entries[::3], float), np.array(entries[2::3], np.int64)
+        lasts = np.append(np.diff(times_s) >= _QUICK_S, True)
+        needed = lasts | (lines < 0) | np.append(lines[1:] < 0, True)
+        rows = np.flatnonzero(needed)
+        numbers = [
+            self._after(entries[3 * row + 1], entries[3 * row + 2], counts=counts)
+            for row, counts in zip(rows.tolist(), lasts[rows].tolist(), strict=True)
+        ]
+        kept = lasts[rows]
+        self._parts.append((times_s[rows][kept], np.array(numbers, np.int64)[kept]))
+        if self._last_ns is not None:
+            edge_s = time.perf_counter() - self._last_ns / 1e9
+            while len(self._parts) > 1 and self._parts[1][0][0] <= edge_s:
+                del self._parts[0]
+
+    def _after(self, thing: Any, line: int, *, counts: bool) -> int:
+        """Change the stack as an entry tells, and return its number if it counts."""
+        stack = self._stack
+        if line == _LEFT:
+            left = len(stack) - 1
+            while left >= 0 and not self._is_of(stack[left], thing):
+                left -= 1
+            if left >= 0:  # Else it began before all this.
+                del stack[left:]
+        elif line < 0 or not stack or stack[-1][0] is not thing or (stack[-1][1] and line == self._firsts.get(id(thing))):
+            if line == _MODULE and not any(frame[1] == _MODULE for frame in stack):
+                self.roots.setdefault(id(thing), thing)
+            stack.append([thing, 0 if line == _ENTERED else line, 0])
+        else:
+            stack[-1][1:] = line, 0
+        return self._number() if counts else 0
+
+    def _is_of(self, frame: list[Any], code: CodeType) -> bool:
+        return id(code) in self._module_calls if frame[1] == _MODULE else frame[0] is code
+
+    def _number(self) -> int:
+        """Return the number of the stack."""
+        known = len(self._stack)
+        while known and not self._stack[known - 1][2]:
+            known -= 1
+        number = self._stack[known - 1][2] if known else 0
+        for frame in self._stack[known:]:
+            node = number, frame[0], frame[1]
+            number = frame[2] = self._numbers.setdefault((number, id(frame[0]), frame[1]), len(self.nodes))
+            if number == len(self.nodes):
+                self.nodes.append(node)
+        return number
 
 
 class LaunchLines:
@@ -99,6 +239,7 @@ class LaunchLines:
             )
         self.sites: dict[Site, int] = {}
         self.cost_ns = 0.0
+        self._callers: dict[Site, Site] = {}
         self._last_ns = last_ns
         self._line_ns = 0.0
         self._tool: int | None = None
@@ -108,12 +249,11 @@ class LaunchLines:
         """Note lines from now on, those first that are running."""
         self._forget()
         self._tool = tool = _taken_tool()
-        events = _monitoring.events
         for event, callback in self._callbacks().items():
             _monitoring.register_callback(tool, event, callback)
         self._begun.update(self._running())
         _monitoring.restart_events()  # Else code of libraries is off that an earlier recording switched off, and may be the user's now.
-        _monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
+        _monitoring.set_events(tool, _events.PY_START | _events.PY_RESUME | _events.PY_THROW | _events.PY_UNWIND)
 
     def stop(self) -> None:
         """Note no more, and leave Python as it was; what was noted stays for `sites_of`."""
@@ -122,7 +262,7 @@ class LaunchLines:
             return
         _monitoring.set_events(tool, 0)
         self._line_ns = _cost_of_a_line_ns(tool)
-        for code in (*self._codes.values(), *self._modules_calls.values()):
+        for code in (*self._codes.values(), *self._module_calls.values()):
             _monitoring.set_local_events(tool, code, 0)
         for event in self._callbacks():
             _monitoring.register_callback(tool, event, None)
@@ -133,154 +273,168 @@ class LaunchLines:
 
         ``thread`` has the system's numbers; ``moved`` makes times of the host's clock those of the clock of ``start_ns``.
         """
-        found, module_name = np.zeros(len(thread), np.int64), _module_names(self._roots.values())
+        found = np.zeros(len(thread), np.int64)
         for native in np.intersect1d(thread, [*self._logs, *self._begun]).tolist():
-            which = np.flatnonzero(thread == native)
-            logs = self._logs.get(native) or [_Log(self._begun[native])]
-            lines, modules = (list(chain(*parts)) for parts in zip(*((log.lines, log.modules) for log in logs), strict=True))
-            last = [
-                np.maximum(np.searchsorted(moved((1e9 * np.array(times_s)).astype(np.int64)), start_ns[which], side="right") - 1, 0)
-                for times_s in (lines[::3], modules[::2])
-            ]
-            used, inverse = np.unique(np.stack(last), axis=1, return_inverse=True)
-            numbers = [
-                self._number(lines[3 * line + 1], lines[3 * line + 2], module_name(modules[2 * module + 1])) for line, module in used.T
-            ]
-            found[which] = np.array(numbers)[inverse.reshape(-1)]
-        self.cost_ns += self._told() * self._line_ns
+            for number, log in enumerate(self._logs.get(native) or [self._log_of(native)]):
+                times_s, stacks = log.stacks()
+                changed_ns = moved((1e9 * times_s[1:]).astype(np.int64))
+                which = np.flatnonzero((thread == native) & ((number == 0) | (start_ns >= changed_ns.min(initial=2**63 - 1))))
+                used, inverse = np.unique(stacks[np.searchsorted(changed_ns, start_ns[which], side="right")], return_inverse=True)
+                found[which] = self._sites_of(log, used.tolist())[inverse]
+        self.cost_ns += sum(log.told for logs in self._logs.values() for log in logs) * self._line_ns
         self._forget()  # It holds the user's modules, and so their memory.
         return found
 
     def _forget(self) -> None:
         self._codes: dict[int, CodeType] = {}
-        self._begun: dict[int, list[Any]] = {}
+        self._begun: dict[int, list[tuple[CodeType, int]]] = {}
         self._logs: dict[int, list[_Log]] = {}
-        self._modules_calls: dict[int, CodeType] = {}
-        self._roots: dict[int, Any] = {}
+        self._module_calls: dict[int, CodeType] = {}
+        self._firsts: dict[int, int] = {}
+        self._entered: set[int] = set()
         self._here = threading.local()
-        self._quick = count()
-
-    def _told(self) -> int:
-        """Return of how many lines Python told, or about as many events."""
-        return next(self._quick) + sum(len(log.lines) // 3 + len(log.modules) // 2 for logs in self._logs.values() for log in logs)
+        self._looked_at: Callable[[CodeType, int], Any] | None = None
 
     def _callbacks(self) -> dict[int, Callable[..., Any]]:
         """Return what Python calls, by the event. Each line costs one such call, so they are closures, and look up little."""
-        here, codes, modules_calls = self._here, self._codes, self._modules_calls
-        now, quick, disable, events = time.perf_counter, self._quick.__next__, _monitoring.DISABLE, _monitoring.events
+        here, codes, entered, module_calls = self._here, self._codes, self._entered, self._module_calls
+        now, disable, most = time.perf_counter, _monitoring.DISABLE, 3 * _MOST_ENTRIES
+        frame_above = sys._getframe  # noqa: SLF001 — the only way to what a function was given
 
-        def line(code: CodeType | None, number: int) -> None:
+        def line(thing: Any, number: int) -> None:
             try:
-                lines = here.lines
+                entries = here.entries
             except AttributeError:
-                lines = self._log_here().lines
-            at_s = now()
-            if at_s - lines[-3] < _QUICK_S:
-                lines[-3] = at_s
-                lines[-2] = code
-                lines[-1] = number
-                quick()
-            else:
-                lines += (at_s, code, number)
+                entries = self._entries_here()
+            entries += (now(), thing, number)
+            if len(entries) > most:
+                here.log.replay()
 
-        def line_of_the_last(code: CodeType | None, number: int) -> None:
+        def looked_at(code: CodeType, number: int) -> Any:
             line(code, number)
-            if len(here.lines) >= here.log.most:
-                self._shorten(here.log)
+            frame = frame_above(1)
+            known = code_lines(code)
+            if frame.f_lasti in known.calm or (frame.f_lasti in known.heads and frame.f_globals.get("range", range) is range):
+                self._looks = _LOOKS
+                return disable
+            self._looks -= 1
+            if not self._looks:
+                self._register(_events.LINE, line)
+            return None
 
         def started(code: CodeType, _offset: int) -> Any:
-            if id(code) in modules_calls or self._calls_modules(code):
-                log, module = self._log_here(), sys._getframe(1).f_locals.get("self")  # noqa: SLF001 — the frame that runs
-                if not log.called:
-                    self._roots.setdefault(id(module), module)
-                log.called.append(module)
-                log.modules += (now(), module)
-                if self._last_ns is not None and len(log.modules) >= log.most:  # One line may call very many.
-                    self._shorten(log)
-                return None
-            if is_users(code.co_filename):
-                self._watch(code, codes, _OF_LINES)
-            return disable
-
-        def resumed(code: CodeType, _offset: int) -> Any:
-            if not is_users(code.co_filename):
+            key = id(code)
+            if key not in module_calls and key not in entered and not self._tells_of_start(code):
                 return disable
+            thing, number = (frame_above(1).f_locals["self"], _MODULE) if key in module_calls else (code, _ENTERED)
+            try:  # As `line` does: a call of it would take half as long as all this.
+                entries = here.entries
+            except AttributeError:
+                entries = self._entries_here()
+            entries += (now(), thing, number)
+            return None
+
+        def resumed(code: CodeType, _offset: int, _error: object = None) -> Any:
+            if not is_users(code.co_filename):
+                return disable if _error is None else None
             self._watch(code, codes, _OF_LINES)
-            line(code, sys._getframe(1).f_lineno)  # noqa: SLF001
+            line(code, _ENTERED)
+            line(code, frame_above(1).f_lineno or 0)
             return None
 
         def left(code: CodeType, _offset: int, _value: object) -> None:
-            if id(code) in codes:
-                line(*self._place(sys._getframe(1).f_back))  # noqa: SLF001
-            elif id(code) in modules_calls:
-                log = self._log_here()
-                del log.called[-1:]  # None, if it was called before all this.
-                log.modules += (now(), log.called[-1] if log.called else None)
+            try:
+                entries = here.entries
+            except AttributeError:
+                entries = self._entries_here()
+            entries += (now(), code, _LEFT)
+            if len(entries) > most:  # One line may call very many modules.
+                here.log.replay()
 
+        def unwound(code: CodeType, _offset: int, _error: object) -> None:
+            if id(code) in codes or id(code) in module_calls:
+                line(code, _LEFT)
+
+        self._looked_at = looked_at
         return {
-            events.LINE: line if self._last_ns is None else line_of_the_last,
-            events.PY_START: started, events.PY_RESUME: resumed,
-            events.PY_RETURN: left, events.PY_YIELD: left, events.PY_UNWIND: left,
+            _events.LINE: line, _events.PY_START: started, _events.PY_RESUME: resumed, _events.PY_THROW: resumed,
+            _events.PY_RETURN: left, _events.PY_YIELD: left, _events.PY_UNWIND: unwound,
         }  # fmt: skip
 
     def _watch(self, code: CodeType, among: dict[int, CodeType], events: int) -> None:
         """Be told of events in some code."""
         if id(code) not in among and self._tool is not None:
             among[id(code)] = code
+            if events == _OF_LINES:
+                if first := code_lines(code).first:
+                    self._firsts[id(code)] = first
+                else:
+                    self._entered.add(id(code))
+                self._looks = _LOOKS
+                self._register(_events.LINE, self._looked_at)
             _monitoring.set_local_events(self._tool, code, events)
 
-    def _calls_modules(self, code: CodeType) -> bool:
-        """Tell whether some code is PyTorch's call of any module; be told of its ends."""
-        found = code.co_name == _MODULES_CALL and code.co_filename.replace("\\", "/").endswith(_MODULES_FILE)
-        if found:
-            self._watch(code, self._modules_calls, _monitoring.events.PY_RETURN)
-        return found
+    def _register(self, event: int, callback: Callable[..., Any] | None) -> None:
+        if self._tool is not None:
+            _monitoring.register_callback(self._tool, event, callback)
 
-    def _running(self) -> dict[int, list[Any]]:
-        """Return the entry of the line of each thread that runs, by the system's number of the thread: nobody tells when they began."""
-        frames = sys._current_frames()  # noqa: SLF001 — the only way to those of other threads
-        for frame in frames.values():
-            for each, _ in walk_stack(frame):
-                if is_users(each.f_code.co_filename):
-                    self._watch(each.f_code, self._codes, _OF_LINES)
+    def _tells_of_start(self, code: CodeType) -> bool:
+        """Tell whether each start of some code is to be noted; if it is the user's, or calls PyTorch's modules, be told of its events.
+
+        Where the first line tells of a start, Python need not.
+        """
+        if is_users(code.co_filename):
+            self._watch(code, self._codes, _OF_LINES)
+        elif (code.co_name, *code.co_varnames[:1]) == _MODULES_CALL and code.co_filename.replace("\\", "/").endswith(_MODULES_FILE):
+            self._watch(code, self._module_calls, _events.PY_RETURN)
+        return id(code) in self._entered or id(code) in self._module_calls
+
+    def _running(self) -> dict[int, list[tuple[CodeType, int]]]:
+        """Return the user's functions that run, by the system's number of the thread: nobody tells when they began."""
         threads = {thread.ident: thread.native_id for thread in threading.enumerate()}
-        natives = ((threads.get(ident), frame) for ident, frame in frames.items())
-        return {native: [0.0, *self._place(frame)] for native, frame in natives if native is not None}
-
-    def _place(self, frame: FrameType | None) -> tuple[CodeType | None, int]:
-        """Return code and line of the innermost function of the user's."""
-        while frame is not None and id(frame.f_code) not in self._codes:
-            frame = frame.f_back
-        return (None, 0) if frame is None else (frame.f_code, frame.f_lineno or 0)
-
-    def _log_here(self) -> _Log:
-        """Return the log of the thread that runs; a new one begins with the line that ran at the start."""
-        try:
-            found: _Log = self._here.log
-        except AttributeError:
-            native = threading.get_native_id()
-            found = self._here.log = _Log(list(self._begun.get(native, (0.0, None, 0))))
-            self._here.lines = found.lines
-            self._logs.setdefault(native, []).append(found)
+        found = {}
+        for ident, frame in sys._current_frames().items():  # noqa: SLF001 — the only way to those of other threads
+            if (native := threads.get(ident)) is not None:
+                users = [(each.f_code, line or 0) for each, line in walk_stack(frame) if is_users(each.f_code.co_filename)]
+                found[native] = users[::-1]
+                for code, _ in users:
+                    self._watch(code, self._codes, _OF_LINES)
         return found
 
-    def _shorten(self, log: _Log) -> None:
-        """Drop entries of before the last seconds, but for the one that counts when they begin."""
-        edge_s = time.perf_counter() - (self._last_ns or 0) / 1e9
-        for entries, width in ((log.lines, 3), (log.modules, 2)):
-            begun = bisect_left(entries[::width], edge_s)
-            del entries[: width * max(0, begun - 1)]
-        log.most = max(_FEW, 2 * len(log.lines), 2 * len(log.modules))
+    def _log_of(self, native: int) -> _Log:
+        return _Log(self._begun.pop(native, ()), self._module_calls, self._firsts, self._last_ns)
 
-    def _number(self, code: CodeType | None, line: int, module: str) -> int:
-        if code is not None:
-            file = cell_name(code.co_filename) or code.co_filename
-            site = Site(printable(code.co_qualname), printable(file), line, module)
-        elif module:
-            site = Site(module=module)
+    def _entries_here(self) -> list[Any]:
+        """Return the entries of a new log, of the thread that runs."""
+        native = threading.get_native_id()
+        self._here.log = log = self._log_of(native)
+        self._here.entries = log.entries
+        self._logs.setdefault(native, []).append(log)
+        return log.entries
+
+    def _sites_of(self, log: _Log, used: Iterable[int]) -> IntArray:
+        """Return the number in `sites` of each of some stacks; 0 for the empty one."""
+        module_name, sites = _module_names(log.roots.values()), {0: Site()}
+        found = []
+        for number in used:
+            inner, unknown = number, list[int]()
+            while inner not in sites:
+                unknown.append(inner)
+                inner = log.nodes[inner][0]
+            for node in reversed(unknown):
+                sites[node] = self._site(sites[log.nodes[node][0]], *log.nodes[node][1:], module_name)
+            found.append(self.sites.setdefault(sites[number], len(self.sites) + 1) if number else 0)
+        return np.array(found, np.int64)
+
+    def _site(self, around: Site, thing: Any, line: int, module_name: Callable[[Any], str]) -> Site:
+        # What is deeper lies in the outer frames all the same.
+        caller = (around if len(around.callers) < MOST_CALLERS else around.caller) if any(around) else None
+        if line == _MODULE:
+            site = around._replace(module=module_name(thing), caller=caller)
         else:
-            return 0
-        return self.sites.setdefault(site, len(self.sites) + 1)
+            file = cell_name(thing.co_filename) or thing.co_filename
+            site = Site(printable(thing.co_qualname), printable(file), line, around.module, caller=caller)
+        return self._callers.setdefault(site, site)
 
 
 def _module_names(roots: Iterable[Any]) -> Callable[[Any], str]:
@@ -290,12 +444,12 @@ def _module_names(roots: Iterable[Any]) -> Callable[[Any], str]:
         with suppress(Exception):  # A class of the user's may have no such names.
             for path, module in root.named_modules():
                 paths.setdefault(id(module), path)
-    return lambda module: "" if module is None else printable(paths.get(id(module)) or type(module).__name__)
+    return lambda module: printable(paths.get(id(module)) or type(module).__name__)
 
 
 def _cost_of_a_line_ns(tool: int) -> float:
     """Return how long it takes now that Python tells of a line."""
-    line, other = _monitoring.events.LINE, LaunchLines()
+    line, other = _events.LINE, LaunchLines()
     _monitoring.register_callback(tool, line, other._callbacks()[line])  # noqa: SLF001
     took_ns = {}
     for events in (0, line):
@@ -304,7 +458,8 @@ def _cost_of_a_line_ns(tool: int) -> float:
         _turns()
         took_ns[events] = time.perf_counter_ns() - began_ns
     _monitoring.set_local_events(tool, _turns.__code__, 0)
-    return max(0, took_ns[line] - took_ns[0]) / max(1, other._told())  # noqa: SLF001
+    told = sum(len(log.entries) // 3 for logs in other._logs.values() for log in logs)  # noqa: SLF001
+    return max(0, took_ns[line] - took_ns[0]) / max(1, told)
 
 
 def _turns() -> None:

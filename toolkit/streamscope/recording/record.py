@@ -314,8 +314,9 @@ def record(
         buffers, and a buffer is dropped when all in it is older. Whatever was launched earlier is left out; a note says so, and
         ``trace.info.ledger["whole_from_ns"]`` says from when on the GPUs' lanes are whole. Pauses do not count.
     stacks : bool
-        Also record which line of your own code made each launch call: ``trace.sites``, and `by_code`. It needs Python 3.12 or later. Each
-        line of yours takes half a microsecond to one longer; code of libraries, and Python's own, does not.
+        Also record which line of your own code made each launch call, and the functions and modules around it: ``trace.sites``, `by_code`
+        and `call_tree`. It needs Python 3.12 or later. Each line of yours takes up to a microsecond longer; code of libraries, and
+        Python's own, does not.
         ``trace.info.ledger["lines_ns"]`` is about how long that took in all. Kernels of PyTorch's backward pass are launched by a thread
         without Python, so their line is unknown.
     memory : bool
