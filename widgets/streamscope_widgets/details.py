@@ -19,6 +19,7 @@ from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope.words import shortened
 from streamscope_widgets.columns import ColumnBlock
+from streamscope_widgets.job_timeline import job_of
 from streamscope_widgets.messages import CounterLane, CountersAnswer, CountersOfGroup, LineHeader, Marked, NoteHeader, TreeAnswer
 from streamscope_widgets.notes_view import timed
 
@@ -44,7 +45,7 @@ def details_of(groups: Sequence[TimelineGroup]) -> list[str]:
     code = any(any(tells_code(group.trace).values()) for group in groups)
     traces = [group.trace for group in groups]
     counted = any(len(trace.counters) or len(trace.markers) or timed(trace.user_notes) or changing_memories(trace) for trace in traces)
-    return ["code"] * code + ["counters"] * counted
+    return ["code"] * code + ["counters"] * counted + ["ranks"] * (job_of(groups) is not None)
 
 
 def _known(trace: Trace, by: TreeBy) -> TreeBy:

@@ -106,6 +106,19 @@ class FrameQuestion(TreeQuestion):
     """Row of the trace."""
 
 
+class CellQuestion(Question):
+    """Asks which collective makes a cell of a job's map."""
+
+    rank: int
+    step: int
+
+
+class ShowQuestion(Question):
+    """Asks for other ranks of a job; the spans come for themselves, before the answer."""
+
+    numbers: list[int]
+
+
 class PathsAnswer(TypedDict):
     """The critical path of each group."""
 
@@ -250,6 +263,39 @@ class CountersAnswer(TypedDict):
     groups: list[CountersOfGroup]
 
 
+class RanksAnswer(TypedDict):
+    """The map of a job: ranks by steps."""
+
+    numbers: list[int]
+    """Numbers of all ranks, from top to bottom."""
+    shown: list[int]
+    steps: int
+    several: int
+    """Steps that share one."""
+    most: float
+    """The longest time, in ns."""
+    late: list[tuple[int, str]]
+    """Ranks that the others wait for, with words."""
+    groups: list[tuple[str, list[int]]]
+    """Names and places of ranks that communicate with each other."""
+    waiting: dict[str, Any]
+    awaited: dict[str, Any]
+    """Of each rank and step, how long it waits, and how long others wait for it: 255 is the longest."""
+
+
+class CellAnswer(TypedDict):
+    """A part of a collective; -1 where the ranks of these ``numbers`` have to be shown first."""
+
+    numbers: list[int]
+    span: int
+    start: int
+    end: int
+
+
+class ShowAnswer(TypedDict):
+    """Nothing more."""
+
+
 class Spans(TypedDict):
     """All spans, or the overview of a long trace, as `payload.encode` writes them; beside it goes the block."""
 
@@ -277,6 +323,9 @@ ANSWERS: Mapping[str, type] = {
     "tree": TreeAnswer,
     "frame": FrameAnswer,
     "counters": CountersAnswer,
+    "job": RanksAnswer,
+    "cell": CellAnswer,
+    "show": ShowAnswer,
 }
 """Headers of the answers, by the type of the question."""
 
@@ -292,6 +341,9 @@ TO_PYTHON: Mapping[str, type] = {
     "tree": TreeQuestion,
     "frame": FrameQuestion,
     "counters": Question,
+    "job": Question,
+    "cell": CellQuestion,
+    "show": ShowQuestion,
 }
 
 TO_BROWSER: Mapping[str, type] = {"spans": Spans, "answer": Answer}

@@ -102,4 +102,4 @@ def _fewer(values: FloatArray, axis: int) -> FloatArray:
     return found
 
 
-RANKS = View(of="ranks", html=ranks_html, pictures={"waiting": waiting_svg})
+RANKS = View(of="ranks", html=ranks_html, pictures={"waiting": waiting_svg}, timeline="streamscope_widgets.timeline:job_timeline")

@@ -9,10 +9,12 @@ import numpy as np
 
 from streamscope.analysis.call_tree import TreeBy
 from streamscope.arrays import BoolArray, IntArray
+from streamscope.errors import TraceError
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.details import encode_counters, encode_tree, tree_of
+from streamscope_widgets.job_timeline import answer_cell, encode_ranks
 from streamscope_widgets.levels import StretchLevels
 from streamscope_widgets.messages import (
     FindAnswer,
@@ -51,6 +53,8 @@ def answer(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: Mappi
             return Payload({"refused": "all spans were sent"}, b"")
         found = _ANSWERS[question["type"]](tiles, question)
         return found if isinstance(found, Payload) else Payload(found, b"")
+    except TraceError as error:
+        return Payload({"refused": str(error)}, b"")
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         return Payload({"refused": f"the question was not understood ({error!r})"}, b"")
 
@@ -286,6 +290,11 @@ def _counters(groups: Sequence[TimelineGroup]) -> Payload:
     return Payload({**encode_counters(groups, block)}, block.to_bytes())
 
 
+def _ranks(groups: Sequence[TimelineGroup]) -> Payload:
+    block = ColumnBlock()
+    return Payload({**encode_ranks(groups, block)}, block.to_bytes())
+
+
 def _tree_by(question: TreeQuestion) -> TreeBy:
     return "range" if question["by"] == "range" else "code"
 
@@ -296,6 +305,9 @@ _OF_GROUPS: Mapping[str, Callable[[Tiles | None, Sequence[TimelineGroup], Any], 
     "tree": _tree,
     "frame": lambda _, groups, question: _frame(groups, question),
     "counters": lambda _, groups, __: _counters(groups),
+    "job": lambda _, groups, __: _ranks(groups),
+    "cell": lambda _, groups, question: Payload({**answer_cell(groups, question["rank"], question["step"])}, b""),
+    "show": lambda *_: Payload({"refused": "these are no ranks of a job"}, b""),  # Whoever has the job shows others.
 }
 _ANSWERS: Mapping[str, Callable[[Tiles, Any], Payload | Mapping[str, Any]]] = {
     "tile": _tile,

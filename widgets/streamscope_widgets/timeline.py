@@ -16,6 +16,7 @@ from streamscope.words import capitalised, listed
 from streamscope_widgets.block_group import block_group
 from streamscope_widgets.details import details_of
 from streamscope_widgets.diff_view import diff_groups
+from streamscope_widgets.job_timeline import job_groups, job_of
 from streamscope_widgets.messages import Answer, Spans
 from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, nature_of
 from streamscope_widgets.prediction_view import job_prediction_groups, predicted_words, prediction_groups
@@ -26,13 +27,14 @@ from streamscope_widgets.tiles import Tiles, needs_tiles
 from streamscope_widgets.trace_view import NATURE_WORDS, finding_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from streamscope.analysis.diff import TraceDiff
     from streamscope.comparing.comparison import Comparison
     from streamscope.compiling.compare_compilation import CompilationComparison
     from streamscope.kernels.compile.compilation_log import CompilationLog
     from streamscope.predicting.prediction import Prediction
+    from streamscope.ranks.job import Job
     from streamscope.ranks.what_if import JobPrediction
 
 
@@ -203,8 +205,11 @@ class TimelineWidget(anywidget.AnyWidget):
         elif asked in QUESTIONS:
             _ = self.payload  # makes the tiles
             found = answer(self._tiles, self.groups, content)
-            told = Answer(view=content.get("view"), id=content.get("id"), header=dict(found.header))
-            self.send({"type": "answer", **told}, [found.block])
+            self._tell(content, found)
+
+    def _tell(self, question: Mapping[str, Any], found: Payload) -> None:
+        told = Answer(view=question.get("view", ""), id=question.get("id", ""), header=dict(found.header))
+        self.send({"type": "answer", **told}, [found.block])
 
     def _send_spans(self, view: str | None) -> None:
         told = Spans(view=view, header=dict(self.payload.header))
@@ -243,6 +248,30 @@ def prediction_timeline(prediction: Prediction, by: str) -> TimelineWidget:
 def job_prediction_timeline(prediction: JobPrediction, ranks: Sequence[int]) -> TimelineWidget:
     """Return ranks as recorded and as predicted, live on one axis."""
     return TimelineWidget(job_prediction_groups(prediction, ranks), prediction.verdict)
+
+
+class JobTimeline(TimelineWidget):
+    """Timelines of some ranks of a job, and the map of all, which chooses them.
+
+    Its ``groups`` are those of `streamscope_widgets.job_timeline.job_groups`.
+    """
+
+    def _answer(self, _widget: TimelineWidget, content: Any, _buffers: Any) -> None:
+        found = job_of(self.groups)
+        if found is None or found.job is None or not isinstance(content, dict) or content.get("type") != "show":
+            return super()._answer(_widget, content, _buffers)
+        header: dict[str, Any] = {}
+        try:
+            self.show(job_groups(found.job, [int(rank) for rank in content["numbers"]]))
+        except (TraceError, LookupError, TypeError, ValueError) as error:
+            header = {"refused": str(error)}
+        self._tell(content, Payload(header, b""))
+        return None
+
+
+def job_timeline(job: Job, ranks: Sequence[int] | None) -> JobTimeline:
+    """Return the live timeline of ranks of a job, and the map of all of them."""
+    return JobTimeline(job_groups(job, ranks), job.verdict)
 
 
 def diff_timeline(found: TraceDiff) -> TimelineWidget:

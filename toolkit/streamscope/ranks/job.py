@@ -27,6 +27,7 @@ from streamscope.ranks.merged import merged_trace
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.steps import JobSteps, steps_of
 from streamscope.ranks.waiting import Waits, bus_bandwidths, waits_of
+from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
 from streamscope.trace.file_checks import file_errors, is_count, named_values, plain, read_content, with_digest
@@ -352,8 +353,12 @@ class Job(Result):
         return merged_trace(self, ranks)
 
     def timeline(self, ranks: Sequence[int] | None = None) -> Timeline:
-        """Return the live timeline of all ranks, or of some, on one axis; `trace` has the parameters and the errors."""
-        return self.trace(ranks).timeline()
+        """Return the live timeline of ranks on one axis, above it a map of all ranks and steps; `trace` has the parameters and the errors.
+
+        By default of all ranks, if they are eight at most; else of those that are late, and those that wait most. A cell of the map leads
+        to the collective that makes it, and shows its ranks.
+        """
+        return views.timeline(self, ranks)
 
     def waiting_by_step(self) -> FloatArray:
         """Return how long each rank waits in collectives in each step, in µs: an array of ranks by steps.

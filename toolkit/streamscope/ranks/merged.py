@@ -100,6 +100,7 @@ def _collectives(job: Job, chosen: Sequence[int], rows_of: Sequence[IntArray]) -
     """Return the collectives of these ranks: those that were matched are one operation."""
     own: dict[str, list[Array]] = {field.name: [] for field in fields(Collectives) if field.name != "texts"}
     texts: dict[str, int] = {}
+    shown = _parts_shown(job, chosen)
     for at, rows in zip(chosen, rows_of, strict=True):
         found = job.ranks[at].trace.collectives
         code = np.array([*(texts.setdefault(text, len(texts)) for text in found.texts), -1], np.int64)
@@ -107,10 +108,24 @@ def _collectives(job: Job, chosen: Sequence[int], rows_of: Sequence[IntArray]) -
             column = getattr(found, name)
             values.append(code[column] if name in ("kind", "op", "communicator") else column)
         own["span"][-1] = rows[found.span]
-        own["instance"][-1] = job.matched.operation[job.matched.parts.rank == at]
+        mine = job.matched.parts.rank == at
+        own["instance"][-1] = job.matched.operation[mine]
+        own["ranks"][-1] = np.where(shown[mine] > 0, shown[mine], found.ranks)
     columns = {name: np.concatenate(values) for name, values in own.items()}
     order = np.argsort(columns["span"], kind="stable")
     return Collectives(**{name: values[order] for name, values in columns.items()}, texts=tuple(texts))
+
+
+def _parts_shown(job: Job, chosen: Sequence[int]) -> IntArray:
+    """Return for each part of a collective how many parts are shown, if the one that began last is among them, else 0.
+
+    Then waiting is known, although other ranks of the collective are not shown.
+    """
+    operation, last, rank = job.matched.operation, job.waits.last, job.matched.parts.rank
+    here = np.isin(rank, np.array(chosen)) & (operation >= 0)
+    count = np.bincount(operation[here], minlength=int(operation.max(initial=-1)) + 1)
+    found: IntArray = np.where((last >= 0) & np.isin(rank[last], np.array(chosen)), np.append(count, 0)[operation], 0)
+    return found
 
 
 def _info(job: Job, chosen: Sequence[int], left_out: set[int]) -> TraceInfo:

@@ -35,7 +35,7 @@ export class Details {
    */
   drawn(scene) {
     const { shows } = scene.switches;
-    const wanted = scene.model.details.some((part) => shows[part] || (part === "code" && scene.dim));
+    const wanted = scene.model.details.some((part) => part === "ranks" || shows[part] || (part === "code" && scene.dim));
     this.shown?.drawn(scene);
     if (wanted && !this.opened) this.open();
     this.opened = wanted || !!this.shown;

@@ -7,6 +7,7 @@ import { FlameChart } from "./flame.js";
 import { around } from "./flame_tree.js";
 import { originOf } from "./origins.js";
 import { canOpen, placeOf, wordsOf } from "./places.js";
+import { RankMap } from "./rank_map.js";
 
 /**
  * @import { Owner as CountersOwner } from "./counters.js"
@@ -15,6 +16,7 @@ import { canOpen, placeOf, wordsOf } from "./places.js";
  * @import { Highlight } from "./join.js"
  * @import { Ask, Filter } from "./messages.js"
  * @import { Model } from "./model.js"
+ * @import { Owner as MapOwner } from "./rank_map.js"
  * @import { Scene } from "./scene.js"
  * @import { Theme } from "./theme.js"
  */
@@ -22,7 +24,7 @@ import { canOpen, placeOf, wordsOf } from "./places.js";
 /**
  * The timeline as what lies below it knows it.
  *
- * @typedef {FlameOwner & CountersOwner & {
+ * @typedef {FlameOwner & CountersOwner & MapOwner & {
  *   selected: Highlight | null, panel: { box: HTMLElement }, redraw: (base?: boolean) => void,
  * }} Owner
  */
@@ -42,6 +44,8 @@ export class DetailsView {
     /** @type {Theme | null} */
     this.theme = null;
     this.width = 0;
+    /** @type {RankMap | null} */
+    this.map = null;
     timeline.panel.box.before(make("style", "", style));
     this.load();
   }
@@ -55,6 +59,7 @@ export class DetailsView {
     this.flame = new FlameChart(timeline, ask);
     this.lanes = new CounterLanes(timeline, ask);
     this.selected = null;
+    if (this.model.details.includes("ranks")) this.map ??= new RankMap(timeline, ask);
     timeline.stage.box.after(this.lanes.box);
     timeline.panel.box.before(this.flame.box);
   }
@@ -75,6 +80,7 @@ export class DetailsView {
     flame.box.hidden = !(shows.code && details.includes("code"));
     const opens = was && !flame.box.hidden;
     if (!was && flame.box.hidden) flame.change(() => {}); // Nothing would tell any more why some spans are not shown.
+    this.map?.draw(scene);
     lanes.draw(scene, shows.counters && details.includes("counters"));
     if (opens && !flame.tree) flame.open(timeline.selected?.group ?? 0);
     if (opens || scene.theme !== this.theme || scene.layout.width !== this.width) flame.draw();

@@ -157,7 +157,7 @@
  * @property {Record<LookName, [string, string, string, string]>} looks words, the colour on light and on dark pages, and what a tooltip adds
  * @property {number} fullness_steps
  * @property {number} fullness_unknown
- * @property {("code" | "counters")[]} details what the second bundle has to show
+ * @property {("code" | "counters" | "ranks")[]} details what the second bundle has to show
  */
 
 /** @typedef {"parent" | "name" | "file" | "line" | "kind" | "kernels" | "gpu" | "exposed" | "idle"} TreeColumn */
@@ -201,6 +201,21 @@
  * @property {number} left_out
  * @property {{ count: number, time: ColumnHeader, name: ColumnHeader, texts: string[] }} markers
  * @property {NoteHeader[]} notes
+ */
+
+/**
+ * The map of a job, by the names of messages.py.
+ *
+ * @typedef {object} RanksHeader
+ * @property {number[]} numbers
+ * @property {number[]} shown
+ * @property {number} steps
+ * @property {number} several
+ * @property {number} most
+ * @property {[number, string][]} late
+ * @property {[string, number[]][]} groups
+ * @property {ColumnHeader} waiting
+ * @property {ColumnHeader} awaited
  */
 
 /** @type {Fields<Header>} */

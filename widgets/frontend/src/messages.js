@@ -1,6 +1,6 @@
 // Every message between a timeline in a notebook and Python, and what is in it. messages.py is the other half; a test holds both equal.
 
-/** @import { CountersHeader, Header, PartHeader, PathHeader, TreeHeader } from "./header.js" */
+/** @import { CountersHeader, Header, PartHeader, PathHeader, RanksHeader, TreeHeader } from "./header.js" */
 
 /** @typedef {{ group: number, by: "code" | "range", numbers: number[] }} FramesOf frames of a group's call tree */
 
@@ -50,6 +50,9 @@
  * @property {{ group: number, by: "code" | "range" }} tree where a GPU's time goes by code
  * @property {{ group: number, by: "code" | "range", span: number }} frame the frame of a span
  * @property {{}} counters counters, markers and memory
+ * @property {{}} job its map
+ * @property {{ rank: number, step: number }} cell which collective makes a cell of it
+ * @property {{ numbers: number[] }} show other ranks of the job; the spans come for themselves, before the answer
  */
 
 /**
@@ -64,6 +67,9 @@
  * @property {TreeHeader} tree
  * @property {{ frame: number }} frame -1 for none
  * @property {{ groups: CountersHeader[] }} counters
+ * @property {RanksHeader} job
+ * @property {{ numbers: number[], span: number, start: number, end: number }} cell the span is -1 where the ranks have to be shown first
+ * @property {{}} show
  */
 
 /** @typedef {Uint8Array<ArrayBuffer> | DataView<ArrayBuffer>} Block the bytes that columns lie in */
@@ -104,6 +110,9 @@ export const TO_PYTHON = {
   tree: { view: true, id: true, group: true, by: true },
   frame: { view: true, id: true, group: true, by: true, span: true },
   counters: { view: true, id: true },
+  job: { view: true, id: true },
+  cell: { view: true, id: true, rank: true, step: true },
+  show: { view: true, id: true, numbers: true },
 };
 
 /** @type {{ [T in keyof ToBrowser]: Fields<ToBrowser[T]> }} */
@@ -124,4 +133,7 @@ export const ANSWERS = {
   tree: { by: true, other: true, gpu: true, defined: true, texts: true, count: true, columns: true, rows: true, frame: true },
   frame: { frame: true },
   counters: { groups: true },
+  job: { numbers: true, shown: true, steps: true, several: true, most: true, late: true, groups: true, waiting: true, awaited: true },
+  cell: { numbers: true, span: true, start: true, end: true },
+  show: {},
 };
