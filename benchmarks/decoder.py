@@ -160,18 +160,11 @@ def main() -> None:
                 tokens[name], seconds = generated(greedy, step, prompt, chosen.tokens)
                 times[name].append(seconds)
     right = tokens.get("eager")
-    found = {
-        name: {
-            "ms_a_token": 1e3 * statistics.median(each) / chosen.tokens,
-            "equal": sum(a == b for a, b in zip(tokens[name], right or [], strict=False)),
-        }
-        for name, each in times.items()
-    }
-    for name, each in found.items():
-        print(
-            f"{name:24} {each['ms_a_token']:8.3f} ms a token, {1e3 / each['ms_a_token']:8.1f} tokens a second, {each['equal']} of {chosen.tokens} equal",
-            flush=True,
-        )
+    found = {}
+    for name, each in times.items():
+        took, equal = 1e3 * statistics.median(each) / chosen.tokens, sum(a == b for a, b in zip(tokens[name], right or [], strict=False))
+        found[name] = {"ms_a_token": took, "equal": equal}
+        print(f"{name:24} {took:8.3f} ms a token, {1e3 / took:8.1f} tokens a second, {equal} of {chosen.tokens} equal", flush=True)
     versions = {name: metadata.version(name) for name in ("torch", "transformers")}
     sizes = {"tokens": chosen.tokens, "layers": chosen.layers, "width": chosen.width, "dtype": "bfloat16"}
     with written_whole(chosen.out) as path:

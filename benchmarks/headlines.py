@@ -103,7 +103,7 @@ def streams(device: Device, turns: int, small: Mapping[str, float]) -> Found:
 
 
 def host(device: Device, turns: int, small: Mapping[str, float]) -> Found:
-    """A loop of batches: the host turns images round, the GPU runs the network. Then each of the two alone."""
+    """Measure a loop of batches, in which the host turns images round and the GPU runs the network; then each of the two alone."""
     function, (images, *weights) = ss.workload("resnet50-v2").build(batch=2 if small else LOOP_BATCH, half=1, **small)
     raw = [np.random.default_rng(seed).integers(0, 256, images.shape, dtype=np.uint8) for seed in range(LOOP)]
 
@@ -161,7 +161,7 @@ def code_of(sources: Sequence[KernelSource], *, load: bool) -> Found:
     return found
 
 
-def compiled(device: Device, turns: int, small: Mapping[str, float]) -> Found:  # noqa: ARG001 — as the other parts
+def compiled(device: Device, turns: int, small: Mapping[str, float]) -> Found:
     names = [name for name in dir(ss.ops) if isinstance(getattr(ss.ops, name), Elementwise)]
     ahead = kernels_of(names[:6] if small else names, DTYPES[:2] if small else DTYPES)
     load, parts = device.info.kind != "simulated", used()
