@@ -22,6 +22,9 @@ def test_the_measured_tables_are_those_of_the_data(repository, tables):
         assert text == tables.page_with_tables(text), f"run scripts/measured_tables.py: {name} is older than the data"
         shown += [place[1] for place in tables.PLACE.findall(text)]
     assert sorted(shown) == sorted(tables.TABLES)
+    for name, chart in tables.CHARTS.items():
+        picture = (repository / "docs" / "headlines" / f"{name}.svg").read_text(encoding="utf-8")
+        assert picture == chart() + "\n", f"run scripts/measured_tables.py: the chart {name} is older than the data"
 
 
 def test_results_that_the_documentation_rests_on_are_good(tables):
