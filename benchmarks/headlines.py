@@ -41,7 +41,7 @@ FORWARD, TRAINING = (1, 2, 4, 8, 16, 32, 64, 128), (32, 64, 128, 256)
 LOOP, LOOP_BATCH = 6, 32
 DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
 ARCHITECTURE = "sm_90"
-SMALL: Mapping[str, float] = {"size": 33, "depth": 1, "width": 8}
+SMALL: Mapping[str, int] = {"size": 33, "depth": 1, "width": 8}
 
 Found = dict[str, Any]
 
@@ -81,8 +81,8 @@ def compared(function: Callable[..., Any], inputs: Sequence[Any], ways: Iterable
     return found
 
 
-def graphs(device: Device, turns: int, small: Mapping[str, float]) -> Found:
-    found = {}
+def graphs(device: Device, turns: int, small: Mapping[str, int]) -> Found:
+    found: Found = {}
     for batch in FORWARD[: 2 if small else None]:
         print(f"  forward, batch {batch}", flush=True)
         function, inputs = ss.workload("resnet50-v2").build(batch=batch, half=1, **small)
@@ -90,9 +90,9 @@ def graphs(device: Device, turns: int, small: Mapping[str, float]) -> Found:
     return found
 
 
-def streams(device: Device, turns: int, small: Mapping[str, float]) -> Found:
+def streams(device: Device, turns: int, small: Mapping[str, int]) -> Found:
     """Two engines at a time, since a large step takes 30 GB."""
-    found = {}
+    found: Found = {}
     for batch in TRAINING[: 1 if small else None]:
         print(f"  training step, batch {batch}", flush=True)
         function, inputs = ss.workload("resnet50-v2").build(batch=2 if small else batch, half=1, training=1, **small)
@@ -102,7 +102,7 @@ def streams(device: Device, turns: int, small: Mapping[str, float]) -> Found:
     return found
 
 
-def host(device: Device, turns: int, small: Mapping[str, float]) -> Found:
+def host(device: Device, turns: int, small: Mapping[str, int]) -> Found:
     """Measure a loop of batches, in which the host turns images upside down and the GPU runs the network; then each of the two alone."""
     function, (images, *weights) = ss.workload("resnet50-v2").build(batch=2 if small else LOOP_BATCH, half=1, **small)
     raw = [np.random.default_rng(seed).integers(0, 256, images.shape, dtype=np.uint8) for seed in range(LOOP)]
@@ -135,7 +135,7 @@ def host(device: Device, turns: int, small: Mapping[str, float]) -> Found:
 
 def used() -> dict[str, list[KernelSource]]:
     """Return the kernels that training steps of three networks need."""
-    found = {}
+    found: Found = {}
     for name, settings in (("resnet50-v2", {"half": 1}), ("transformer", {"half": 1}), ("lstm", {})):
         function, specs = ss.workload(name).outline(training=1, **settings)
         found[name] = list(dict.fromkeys(program_kernels(function.trace(*specs))))
@@ -161,7 +161,7 @@ def code_of(sources: Sequence[KernelSource], *, load: bool) -> Found:
     return found
 
 
-def compiled(device: Device, turns: int, small: Mapping[str, float]) -> Found:
+def compiled(device: Device, turns: int, small: Mapping[str, int]) -> Found:
     names = [name for name in dir(ss.ops) if isinstance(getattr(ss.ops, name), Elementwise)]
     ahead = kernels_of(names[:6] if small else names, DTYPES[:2] if small else DTYPES)
     load, parts = device.info.kind != "simulated", used()
@@ -176,7 +176,7 @@ def compiled(device: Device, turns: int, small: Mapping[str, float]) -> Found:
     }
 
 
-PARTS: dict[str, Callable[[Device, int, Mapping[str, float]], Found]] = {
+PARTS: dict[str, Callable[[Device, int, Mapping[str, int]], Found]] = {
     "graphs": graphs,
     "streams": streams,
     "host": host,
