@@ -1,9 +1,11 @@
 """Is captured code what a plain call is? Networks that nobody wrote for us: equal, equal but for rounding, or different.
 
 Models of timm, torchaudio, torchvision and transformers with random weights. Some of the last look whether a stream captures, and go
-another way then: those are to be told, and no other. Some make constants in host memory in each call, which no capture allowed.
+another way then: those are to be told, and no other. Some make constants in host memory in each call, which no capture allowed. Then
+the networks of `parallelise_networks.py`, and the code of `common_code.py`.
 
-python benchmarks/as_called.py [RESULT.json] [--only NAME;...] [--seconds 200]
+python benchmarks/as_called.py [RESULT.json] [--part 0/1] [--seconds 200]
+python benchmarks/as_called.py [RESULT.json] --results-of PART.json ...
 """
 
 from __future__ import annotations
@@ -160,6 +162,18 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
+def all_cases() -> dict[str, Callable[[], Case]]:
+    """Return the cases of this file and of others."""
+    common_code, networks = (importlib.import_module(name) for name in ("common_code", "networks"))
+
+    def made(make: Callable[[int], Any]) -> Case:
+        network = make(1)
+        return network.function, tuple(network.inputs)
+
+    known: dict[str, Callable[[], Case]] = {name: partial(made, make) for name, make in networks.NETWORKS.items()}
+    return CASES | known | dict(common_code.CASES)
+
+
 def tried(make: Callable[[], Case]) -> dict[str, Any]:
     """Return what the capture of a case says, and what it costs beside a plain capture of PyTorch's."""
     import streamscope as ss
@@ -180,34 +194,44 @@ def tried(make: Callable[[], Case]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", nargs="?", type=Path, default=Path(__file__).parent / "results" / "as_called.json")
-    parser.add_argument("--only", default=";".join(CASES), help="names, with semicolons between them")
+    parser.add_argument("--part", default="0/1", help="which of how many parts, as 0/4")
     parser.add_argument("--seconds", type=float, default=1e9, help="no case begins later")
+    parser.add_argument("--results-of", nargs="*", type=Path, default=[], help="put together the results of parts, and try nothing")
     options = parser.parse_args()
+    if options.results_of:
+        parts = [json.loads(path.read_text(encoding="utf-8")) for path in options.results_of]
+        results = {name: one for part in parts for name, one in part["results"].items()}
+        verdicts = [one.get("verdict", "refused" if "refused" in one else "failed") for one in results.values()]
+        content = {"what": parts[0]["what"], "verdicts": {name: verdicts.count(name) for name in sorted(set(verdicts))}}
+        written(options.result, content | {"results": results} | {name: parts[0][name] for name in parts[0] if name not in content})
+        return
     from provenance import provenance
 
     import streamscope as ss
-    from streamscope.files import written_whole
 
     warnings.simplefilter("ignore")
-    results: dict[str, Any] = {}
-    start = time.perf_counter()
-    for name in options.only.split(";"):
+    results = {}
+    start, (part, count) = time.perf_counter(), map(int, options.part.split("/"))
+    for name, make in [*all_cases().items()][part::count]:
         if time.perf_counter() - start > options.seconds:
             break
         try:
-            results[name] = tried(CASES[name])
+            results[name] = tried(make)
         except Exception as error:  # noqa: BLE001 — what fails is a result, too
             traceback.print_exc(limit=-3)
             results[name] = {"failed": f"{type(error).__name__}: {error}"[:400]}
         print(name, json.dumps(results[name], ensure_ascii=False)[:500], flush=True)
         libraries = {one: metadata.version(one) for one in ("torch", "torchvision", "timm", "transformers")}
-        content = {
-            "what": "captured code beside a plain call: equal in each bit, equal but for rounding, or different",
-            "results": results,
-            **provenance(ss.open_device("cuda"), **libraries),
-        }
-        with written_whole(options.result) as temporary:
-            temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        content = {"what": "captured code beside a plain call: equal in each bit, equal but for rounding, or different", "results": results}
+        written(options.result, content | provenance(ss.open_device("cuda"), **libraries))
+
+
+def written(path: Path, content: dict[str, Any]) -> None:
+    """Write a result."""
+    from streamscope.files import written_whole
+
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,12 @@ def test_code_that_looks_whether_a_stream_captures_is_named(x):
         ss.parallelise(watchful, x, progress=False)
 
 
+def test_another_way_to_equal_results_is_told_and_equal(x):
+    found = ss.capture(lambda x: (x + 1).abs() if torch.cuda.is_current_stream_capturing() else (x + 1).abs().abs(), x).as_called
+    assert found.verdict == "equal"
+    assert "without aten.abs.default, which a plain call goes on with" in str(found)
+
+
 def test_the_same_operators_with_other_numbers_name_the_first_result_that_differs(x):
     def watchful(x):
         y = (x @ x).cos()
@@ -98,6 +104,7 @@ def test_constants_that_each_call_makes_on_the_host_are_part_of_the_capture(x):
         window = torch.hann_window(32).to(x)
         mask = ~torch.zeros(32, 32).to(device=x.device, dtype=torch.bool)
         window.mul_(2)  # The next run has to begin with the window again.
+        torch.rand([])  # As layers that are left out at random in training draw, and in evaluation do not look at.
         return (x * window * mask)[torch.arange(31, -1, -1)]
 
     fast = ss.parallelise(windowed, x, progress=False)

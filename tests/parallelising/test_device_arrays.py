@@ -48,3 +48,9 @@ def test_tensors_whose_elements_do_not_lie_in_rows_are_refused_with_what_can_be_
         with pytest.raises(ProgramError, match=f"step: x is {said}") as caught:
             check_on_device("step", "x", array)
         assert hint in caught.value.hint
+
+
+def test_arrays_of_jax_are_refused_by_name():
+    kind = type("ArrayImpl", (), {"__module__": "jaxlib._jax", "__cuda_array_interface__": {}})
+    with pytest.raises(ProgramError, match=r"x is an array of JAX's, which launches on streams of its own .*torch\.from_dlpack"):
+        check_on_device("step", "x", kind())

@@ -33,13 +33,17 @@ def plainly() -> AbstractContextManager[object]:
     return nullcontext() if torch is None else torch._C.DisableTorchFunctionSubclass()  # noqa: SLF001 — PyTorch's documented way
 
 
-def unsupported(tensor: Any) -> tuple[str, str] | None:
-    """Name the kind of a tensor without plain strided elements, and an alternative; None for any other."""
-    if tensor.is_quantized:
+def unsupported(value: Any) -> tuple[str, str] | None:
+    """Name the kind of a tensor without plain strided elements, or of an array of JAX's, and an alternative; None for any other."""
+    if not is_tensor(value):
+        of_jax = type(value).__module__.partition(".")[0] in ("jax", "jaxlib")
+        streams = "an array of JAX's, which launches on streams of its own", "torch.from_dlpack of it, and operators of PyTorch's or CuPy's"
+        return streams if of_jax else None
+    if value.is_quantized:
         return "a quantized tensor", "its whole numbers, .int_repr(), and its scale"
-    if tensor.is_nested:
+    if value.is_nested:
         return "a nested tensor", "its parts, .unbind()"
-    return None if tensor.layout is sys.modules["torch"].strided else ("a sparse tensor", "its indices and values")
+    return None if value.layout is sys.modules["torch"].strided else ("a sparse tensor", "its indices and values")
 
 
 def on_device(value: Any) -> bool:

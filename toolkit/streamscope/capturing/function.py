@@ -251,7 +251,7 @@ def capture(
 def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str, extra_bytes: int | None) -> CapturedFunction:
     where, handled = user_line(), sys.exc_info()[1]
     for one in inputs:
-        if is_tensor(one) and (why := unsupported(one)) is not None:
+        if (why := unsupported(one)) is not None:
             raise ProgramError(f"{title} was given {why[0]}", hint=f"give it {why[1]}")
     note_sources()
     before = [(one, copy_of(one)) for one in inputs if on_device(one)]
@@ -443,7 +443,7 @@ def _regions(pieces: Sequence[Any]) -> list[AddressRange]:
 def _results(result: Any, name: str) -> list[Any]:
     results = [] if result is None else list(result) if isinstance(result, tuple | list) else [result]
     for one in results:
-        if is_tensor(one) and (why := unsupported(one)) is not None:
+        if (why := unsupported(one)) is not None:
             raise ProgramError(f"{name} returned {why[0]}", hint=f"return {why[1]}")
         if not on_device(one):
             where = " in host memory" if is_tensor(one) or isinstance(one, np.ndarray) else ""

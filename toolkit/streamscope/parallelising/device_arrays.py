@@ -36,7 +36,7 @@ def check_on_device(what: str, path: str, array: Any) -> None:
     tensor = is_tensor(array)
     if on_host(array):
         raise ProgramError(f"{what}: {path} lies in host memory: {spec_text(array)}", hint=_how_to_move(path, array))
-    if tensor and (why := unsupported(array)) is not None:
+    if (why := unsupported(array)) is not None:
         raise ProgramError(f"{what}: {path} is {why[0]}", hint=f"pass {why[1]}")
     if not tensor and not (hasattr(array, "data") and hasattr(array.data, "ptr")):
         raise ProgramError(f"{what}: {path} is {a_kind(array)}", hint=f"pass cupy.asarray({path}), which shares its memory")
