@@ -50,7 +50,7 @@ def test_a_capture_that_another_thread_puts_first_does_not_run_with_arguments_of
             fast._captures = tuple(reversed(fast._captures))
             return inputs
 
-        def run(self, arrays):
+        def run(self, arrays, _=None):
             return self.name, arrays
 
     fast = Parallelised(abs, Calls(abs), "step", None, recaptures=True)
@@ -70,7 +70,7 @@ def test_a_module_that_trains_now_is_not_the_one_that_was_captured():
 
     module = Module()
     fast = Parallelised(module, Calls(module), "net", None, recaptures=False)
-    call = Stub(mode=Calls(module).mode(), bare=lambda inputs: inputs, run=len)
+    call = Stub(mode=Calls(module).mode(), bare=lambda inputs: inputs, run=lambda arrays, _=None: len(arrays))
     fast._captures = (SimpleNamespace(call=call),)
     assert fast(3, 4) == 2
     module.training = True
@@ -103,7 +103,7 @@ def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch
 
     def make(arguments):
         made.append(calls.mode())
-        call = Stub(mode=made[-1], bare=lambda inputs: inputs, arrays_of=lambda found: [len(made)], run=list, free_stream=int)
+        call = Stub(mode=made[-1], bare=lambda inputs: inputs, arrays_of=lambda found: [len(made)], run=lambda arrays, _=None: list(arrays), free_stream=int)
         return SimpleNamespace(call=call)
 
     calls = Calls(abs)

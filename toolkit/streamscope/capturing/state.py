@@ -297,7 +297,8 @@ class Copies:
 
 @cache
 def _moving() -> Any:
-    return libraries().cupy.RawKernel(pieces("moved_bytes")["moved_bytes"], "moved_bytes")
+    text = pieces("moved_bytes")
+    return libraries().cupy.RawKernel(text["move"] + text["moved_bytes"], "moved_bytes")
 
 
 def _changed_lines(region: AddressRange, values: Any) -> list[AddressRange]:

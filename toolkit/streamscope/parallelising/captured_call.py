@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from threading import RLock
 from typing import Any
 
@@ -19,7 +19,7 @@ from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import HOW, PLAIN_MODE, Calls, Given, Mode, other_mode
-from streamscope.parallelising.device_arrays import ArrayIdentity, copier, fresh_copies, is_array, key, place
+from streamscope.parallelising.device_arrays import MOST_COPIED, ArrayIdentity, Copying, address_reader, copier, fresh_copies, is_array, key, place
 from streamscope.parallelising.random_numbers import Philox
 from streamscope.parallelising.trees import NOT_IN_ORDER, Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
@@ -88,6 +88,7 @@ class CapturedCall:
     def __post_init__(self) -> None:
         tell_children(self)
         arrays = [*(slot.memory for slot in self.slots), *self.results]
+        self._gpu = device_arrays.gpu_of(arrays[0]) if arrays else None
         self._keys = [key(slot.memory) for slot in self.slots]
         self._places = [place(slot.memory) for slot in self.slots]
         self._extents = [device_arrays.extent(slot.memory) for slot in self.slots]
@@ -97,7 +98,13 @@ class CapturedCall:
         self._tensors = any(map(is_tensor, arrays))
         self._in_place = any(slot.changed or not slot.own for slot in self.slots)
         self._mixed = self._tensors and not all(map(is_tensor, arrays))
-        self._bare: list[tuple[type, tuple[Any, ...]]] | None = None
+        regions = self._starts, self._ends
+        # What changes an argument or draws random numbers takes `_replaced`, unless all arguments lie where they were captured.
+        self._readers = [address_reader(slot.memory, regions, copied=slot.own and not slot.changed) for slot in self.slots]
+        self._own = [where[0] for where in self._places]
+        self._quick = len(self.slots) <= MOST_COPIED and not self.random and not self._mixed
+        self._bare = -1
+        """How many positional arguments a call has if those are the arrays, and all others have their defaults; -1 if that cannot be."""
         # A result in memory that is put back after the run would not outlive it.
         inside = [any(_overlap(device_arrays.extent(result), reach) for reach in self._extents) for result in self.results]
         self._to_copy = [number for number, beside in enumerate(inside) if (self.fresh or beside) and number not in self.returned.given]
@@ -124,17 +131,21 @@ class CapturedCall:
             found = self.arrays_of(calls.arguments(memories, {}))
         except ProgramError:
             return
-        if found is not None and all(one is other for one, other in zip(found, memories, strict=True)):
-            self._bare = [(type(each), known) for each, known in zip(memories, self._keys, strict=True)]
+        if self._quick and found is not None and all(one is other for one, other in zip(found, memories, strict=True)):
+            self._bare = len(memories)
 
-    def bare(self, inputs: Sequence[Any]) -> Sequence[Any] | None:
-        """Return a call's positional arguments if they are all there is and fit the captured ones: the quick path of most calls."""
-        if self._bare is None or len(inputs) != len(self._bare):
-            return None
-        for array, (kind, known) in zip(inputs, self._bare, strict=True):
-            if type(array) is not kind or key(array) != known:
+    def bare(self, inputs: Sequence[Any]) -> list[int] | None:
+        """Return the `addresses` of a call's positional arguments if they are all there is: the quick path of most calls."""
+        return self.addresses(inputs) if len(inputs) == self._bare else None
+
+    def addresses(self, arrays: Sequence[Any]) -> list[int] | None:
+        """Return the addresses of a call's arrays if these are all that a run needs; None where they are not, or the arrays do not fit."""
+        found = []
+        for array, read in zip(arrays, self._readers, strict=True):
+            if (address := read(array)) is None:
                 return None
-        return inputs
+            found.append(address)
+        return found
 
     def why_not(self, arguments: Mapping[str, Any], mode: Mode) -> tuple[str, str]:
         """Say how a call differs from the captured one, with a remedy."""
@@ -153,8 +164,18 @@ class CapturedCall:
         why = f"{slot.path} is {device_arrays.spec_text(array)}, and {device_arrays.spec_text(slot.memory)} was captured"
         return why, device_arrays.how_to_fit(slot.path, array, slot.memory)
 
-    def run(self, arrays: Sequence[Any]) -> Any:
-        """Run with the arrays of a call, on the caller's current stream, and return the function's results."""
+    def run(self, arrays: Sequence[Any], addresses: Sequence[int] | None = None) -> Any:
+        """Run with the arrays of a call, on the caller's current stream of their GPU, and return the function's results.
+
+        ``addresses``: what `addresses` has said of the arrays, where it was asked before.
+        """
+        if self._gpu is not None and self._gpu != device_arrays.callers_gpu():
+            with device_arrays.on_gpu(self._gpu):
+                return self.run(arrays, addresses)
+        if addresses is None and self._quick:
+            addresses = self.addresses(arrays)
+        if addresses is not None:
+            return self._run_quickly(arrays, addresses)
         stream = self.free_stream()
         # The lock spans the launch and its event: the next call, on any stream, waits for this one's.
         with self._lock, device_arrays.cupy_on(stream) if self._mixed else nullcontext():
@@ -173,6 +194,24 @@ class CapturedCall:
                 # Also after an error: part of the run may be on the stream, and uses the slots.
                 done.record(stream)
         return put_together(self.returned.tree, results)
+
+    def _run_quickly(self, arrays: Sequence[Any], addresses: Sequence[int]) -> Any:
+        """Run where nothing but the bytes of arguments has to be copied, and nothing is put back."""
+        stream = self.free_stream()
+        with self._lock:
+            done = self._follow(stream)
+            try:
+                if addresses != self._own:
+                    self._copying.run(addresses, stream)
+                self.launch(stream)
+                results = self._results(arrays)
+            finally:
+                done.record(stream)
+        return put_together(self.returned.tree, results)
+
+    @cached_property
+    def _copying(self) -> Copying:
+        return Copying(self._extents)
 
     def free_stream(self) -> int:
         """Return the caller's current stream.
@@ -200,7 +239,7 @@ class CapturedCall:
             generator.draw()
         self.launch(stream)
 
-    def _replaced(self, stream: int, arrays: Sequence[Any], sources: Sequence[Any], elsewhere: tuple[int, ...]) -> list[Any]:
+    def _replaced(self, stream: int, arrays: Sequence[Any], sources: Sequence[Any], elsewhere: tuple[int, ...]) -> Sequence[Any]:
         """Run; copy changed arguments back, and restore arguments that only lent their memory."""
         # Copied before anything is overwritten; the stream keeps that order.
         kept = self._kept(elsewhere)
@@ -268,7 +307,9 @@ class CapturedCall:
             )
         return {number: device_arrays.copied(self.slots[number].memory) for number in elsewhere if not self.slots[number].own}
 
-    def _results(self, arrays: Sequence[Any]) -> list[Any]:
+    def _results(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        if not self._to_copy and not self.returned.given:
+            return self.results
         results = list(self.results)
         for number, array in zip(self._to_copy, fresh_copies([results[number] for number in self._to_copy]), strict=True):
             results[number] = array

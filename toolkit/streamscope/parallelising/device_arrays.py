@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streamscope.capturing.arrays import as_copied, copyable, is_tensor, unsupported
+from streamscope.devices.cuda.bench import PackedArguments
 from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.errors import OutOfMemoryError, ProgramError
+from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.library.libraries import libraries
 from streamscope.words import a_kind
 
 _MEMORY_HINT = "bind large arrays that stay the same with functools.partial, which copies nothing, or give a smaller memory_limit="
+
+MOST_COPIED = 64
+"""Arrays that one launch copies: their addresses are its arguments."""
+_COPYING_THREADS, _LEAST_PIECE, _MOST_PIECES = 256, 1 << 13, 2048
+"""Of a block, which copies a piece of at least so many bytes; the pieces of all arrays together are about so many at most."""
 
 ArrayIdentity = tuple[int, tuple[int, ...], bool, bool]
 
@@ -77,6 +87,62 @@ def key(array: Any) -> tuple[Any, ...]:
     if is_tensor(array):
         return "PyTorch", array.shape, array.dtype, array.device
     return "CuPy", array.shape, array.dtype, getattr(array.device, "id", "host")
+
+
+def address_reader(memory: Any, taken: tuple[Sequence[int], Sequence[int]], *, copied: bool) -> Callable[[Any], int | None]:
+    """Return a function that tells the address of an array like some memory; None of one that a call cannot take as bytes.
+
+    It compares library, shape, dtype, GPU and strides, and asks whether the array lies in memory that captured code uses.
+
+    ``taken``: where regions of that memory begin and end; they are sorted and apart.
+    ``copied``: whether arrays that lie elsewhere may be copied to the memory.
+    """
+    own, shape, dtype = place(memory)[0], memory.shape, memory.dtype
+    (low, high), (starts, ends) = extent(memory), taken
+    low, high, gaps = low - own, high - own, high - low != memory.nbytes
+    regions = len(starts)
+
+    def beside(address: int) -> int | None:
+        """Return the address of an array that lies elsewhere than the memory."""
+        first = bisect_right(ends, address + low)
+        return None if gaps or not copied or (first < regions and starts[first] < address + high) else address
+
+    if not is_tensor(memory):
+        strides, gpu, array_type = memory.strides, memory.device.id, type(memory)
+
+        def of_array(array: Any) -> int | None:
+            if (
+                type(array) is not array_type
+                or array.shape != shape
+                or array.dtype != dtype
+                or array.strides != strides
+                or array.device.id != gpu
+            ):
+                return None
+            address: int = array.data.ptr
+            return address if address == own else beside(address)
+
+        return of_array
+
+    stride, device, tensor = memory.stride(), memory.device, sys.modules["torch"].Tensor
+    as_read = memory.is_conj() or memory.is_neg()
+
+    def of_tensor(array: Any) -> int | None:
+        if (
+            not isinstance(array, tensor)
+            or array.dtype is not dtype
+            or array.shape != shape
+            or array.stride() != stride
+            or array.device != device
+            or as_read
+            or array.is_neg()
+            or array.is_conj()
+        ):
+            return None
+        address: int = array.data_ptr()
+        return address if address == own else beside(address)
+
+    return of_tensor
 
 
 def spec_text(array: Any) -> str:
@@ -161,8 +227,24 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError)  # CuPy's is one.
 
 
+def gpu_of(array: Any) -> int:
+    """Return the number of the GPU that an array of PyTorch's or CuPy's lies on."""
+    return int(array.device.index if is_tensor(array) else array.device.id)
+
+
+def on_gpu(gpu: int) -> AbstractContextManager[object]:
+    """Make a GPU the thread's current one in the block, for CuPy and for PyTorch, which both go by CUDA's."""
+    found: AbstractContextManager[object] = libraries().cupy.cuda.Device(gpu)
+    return found
+
+
+def callers_gpu() -> int:
+    """Return the number of the calling thread's current GPU."""
+    return int(libraries().runtime.getDevice())
+
+
 def callers_stream(*, tensors: bool) -> int:
-    """Return the address of PyTorch's current stream, or of CuPy's where no tensor is about."""
+    """Return the address of PyTorch's current stream on the current GPU, or of CuPy's where no tensor is about."""
     if tensors:
         # What `torch.cuda.current_stream().cuda_stream` is, without the object, which takes 4 µs to make.
         inner = sys.modules["torch"]._C  # noqa: SLF001
@@ -198,6 +280,35 @@ def copier(targets: Sequence[Any]) -> Callable[[Sequence[Any]], None]:
             targets[number][...] = sources[number]
 
     return copy
+
+
+class Copying:
+    """Copies into arrays that have no gaps, from wherever others of the same layout lie: one launch, whose arguments are addresses.
+
+    ``targets``: where the memory of each array begins and ends.
+    """
+
+    def __init__(self, targets: Sequence[tuple[int, int]]) -> None:
+        lib, nbytes = libraries(), sum(end - start for start, end in targets)
+        size = max(_LEAST_PIECE, -(-nbytes // _MOST_PIECES // 16) * 16)
+        parts = [
+            (number, start, at - start, min(size, end - at)) for number, (start, end) in enumerate(targets) for at in range(start, end, size)
+        ]
+        self._values = (ctypes.c_uint64 * MOST_COPIED)()
+        self._count = len(targets)
+        table = lib.cupy.asarray(np.array(parts, np.uint64))
+        packed = PackedArguments([table, self._values])
+        text = pieces("moved_bytes")
+        source = text["move"] + fill(text["copied_arguments"], most=MOST_COPIED)
+        kernel = lib.cupy.RawKernel(source, "copied_arguments").kernel
+        self._kept = packed, kernel  # The launch knows addresses only.
+        self._launch = partial(lib.driver.launchKernel, kernel.ptr, len(parts), 1, 1, _COPYING_THREADS, 1, 1, 0)
+        self._packed = packed.address
+
+    def run(self, addresses: Sequence[int], stream: int) -> None:
+        """Put the copies from these addresses on a stream; an array that is its target is left as it is."""
+        self._values[: self._count] = addresses
+        self._launch(stream, self._packed, 0)
 
 
 def fresh_copies(arrays: Sequence[Any]) -> list[Any]:

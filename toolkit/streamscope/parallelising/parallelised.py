@@ -262,8 +262,9 @@ class Parallelised(Result):
         """
         captures = self._captures  # Read once: other threads may put another one first.
         mode = self._calls.mode()
-        if not keywords and captures[0].call.is_as_captured(mode) and (bare := captures[0].call.bare(inputs)) is not None:
-            return captures[0].call.run(bare)
+        call = captures[0].call
+        if not keywords and call.is_as_captured(mode) and (addresses := call.bare(inputs)) is not None:
+            return call.run(inputs, addresses)
         arguments = self._calls.arguments(inputs, keywords)
         for capture in captures:
             arrays = capture.call.arrays_of(arguments) if capture.call.is_as_captured(mode) else None
