@@ -61,3 +61,10 @@ def test_a_proof_is_told_and_one_that_fails_keeps_the_captured_order(holds):
             "graph-dual differs from the capture in output 0."
         )
         assert found.speedup is None
+
+
+def test_what_a_call_costs_besides_its_graph_is_told():
+    found = replace(gain(before_us=400, after_us=399, ratio=None), call_us=(6.12, 5.04), compared=(1, 3, 0))
+    assert "A call takes 6.1 µs more than the launch of its graph, and 5.0 µs more of the host" in found.text
+    assert "it compares 1 array and 3 other values." in found.text
+    assert "more than the launch" not in gain(before_us=400, after_us=399, ratio=None).text

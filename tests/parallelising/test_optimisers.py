@@ -111,7 +111,9 @@ def test_a_tensor_in_the_place_of_a_number_and_another_group_are_changes():
 def test_a_call_after_a_scheduler_has_changed_the_rate_is_refused_and_says_what_to_do():
     optimiser, calls = Momentum(100, lr=0.1), Calls(abs)
     fast = Parallelised(abs, calls, "step", None, recaptures=False)
-    call = Stub(calls.mode(), given=[Given(optimiser, numbers_of(optimiser))], bare=lambda inputs: inputs, run=lambda arrays, _=None: len(arrays))
+    call = Stub(
+        calls.mode(), given=[Given(optimiser, numbers_of(optimiser))], bare=lambda inputs: inputs, run=lambda arrays, _=None: len(arrays)
+    )
     fast._captures = (SimpleNamespace(call=call),)
     assert fast(3) == 1
     optimiser.param_groups[0]["lr"] *= 0.5

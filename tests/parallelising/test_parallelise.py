@@ -103,7 +103,13 @@ def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch
 
     def make(arguments):
         made.append(calls.mode())
-        call = Stub(mode=made[-1], bare=lambda inputs: inputs, arrays_of=lambda found: [len(made)], run=lambda arrays, _=None: list(arrays), free_stream=int)
+        call = Stub(
+            mode=made[-1],
+            bare=lambda inputs: inputs,
+            arrays_of=lambda found: [len(made)],
+            run=lambda arrays, _=None: list(arrays),
+            free_stream=int,
+        )
         return SimpleNamespace(call=call)
 
     calls = Calls(abs)

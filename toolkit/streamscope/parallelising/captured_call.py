@@ -19,9 +19,19 @@ from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import HOW, PLAIN_MODE, Calls, Given, Mode, other_mode
-from streamscope.parallelising.device_arrays import MOST_COPIED, ArrayIdentity, Copying, address_reader, copier, fresh_copies, is_array, key, place
+from streamscope.parallelising.device_arrays import (
+    MOST_COPIED,
+    ArrayIdentity,
+    Copying,
+    address_reader,
+    copier,
+    fresh_copies,
+    is_array,
+    key,
+    place,
+)
 from streamscope.parallelising.random_numbers import Philox
-from streamscope.parallelising.trees import NOT_IN_ORDER, Tree, difference, fits, put_together, taken_apart
+from streamscope.parallelising.trees import NOT_IN_ORDER, Array, Tree, difference, fits, leaves, put_together, taken_apart
 from streamscope.words import listed
 
 GraphLaunch = Callable[[int], None]
@@ -113,6 +123,13 @@ class CapturedCall:
         """Refuse calls: this is a forked child (see `forks`), in which CUDA does not work."""
         self._lock = foreign_lock(f"the parallelised {self.name!r}")
 
+    @property
+    def compared(self) -> tuple[int, int, int]:
+        """How many parts a call compares with the captured ones: arrays, other values, and numbers of optimisers."""
+        parts = [part for _, part in leaves(self.tree, "")]
+        numbers = sum(len(group) for one in self.given for group in one.numbers)
+        return len(self.slots), sum(not isinstance(part, Array) for part in parts), numbers
+
     def is_as_captured(self, mode: Mode) -> bool:
         """Tell whether the mode and the numbers of optimisers are as captured."""
         return self.mode == mode and not (self.given and any(one.changed() for one in self.given))
@@ -164,7 +181,7 @@ class CapturedCall:
         why = f"{slot.path} is {device_arrays.spec_text(array)}, and {device_arrays.spec_text(slot.memory)} was captured"
         return why, device_arrays.how_to_fit(slot.path, array, slot.memory)
 
-    def run(self, arrays: Sequence[Any], addresses: Sequence[int] | None = None) -> Any:
+    def run(self, arrays: Sequence[Any], addresses: list[int] | None = None) -> Any:
         """Run with the arrays of a call, on the caller's current stream of their GPU, and return the function's results.
 
         ``addresses``: what `addresses` has said of the arrays, where it was asked before.
@@ -195,7 +212,7 @@ class CapturedCall:
                 done.record(stream)
         return put_together(self.returned.tree, results)
 
-    def _run_quickly(self, arrays: Sequence[Any], addresses: Sequence[int]) -> Any:
+    def _run_quickly(self, arrays: Sequence[Any], addresses: list[int]) -> Any:
         """Run where nothing but the bytes of arguments has to be copied, and nothing is put back."""
         stream = self.free_stream()
         with self._lock:

@@ -292,9 +292,11 @@ class Copying:
         lib, nbytes = libraries(), sum(end - start for start, end in targets)
         size = max(_LEAST_PIECE, -(-nbytes // _MOST_PIECES // 16) * 16)
         parts = [
-            (number, start, at - start, min(size, end - at)) for number, (start, end) in enumerate(targets) for at in range(start, end, size)
+            (number, start, at - start, min(size, end - at))
+            for number, (start, end) in enumerate(targets)
+            for at in range(start, end, size)
         ]
-        self._values = (ctypes.c_uint64 * MOST_COPIED)()
+        self._values: Any = (ctypes.c_uint64 * MOST_COPIED)()
         self._count = len(targets)
         table = lib.cupy.asarray(np.array(parts, np.uint64))
         packed = PackedArguments([table, self._values])
@@ -305,7 +307,7 @@ class Copying:
         self._launch = partial(lib.driver.launchKernel, kernel.ptr, len(parts), 1, 1, _COPYING_THREADS, 1, 1, 0)
         self._packed = packed.address
 
-    def run(self, addresses: Sequence[int], stream: int) -> None:
+    def run(self, addresses: list[int], stream: int) -> None:
         """Put the copies from these addresses on a stream; an array that is its target is left as it is."""
         self._values[: self._count] = addresses
         self._launch(stream, self._packed, 0)

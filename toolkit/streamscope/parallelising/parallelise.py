@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +24,7 @@ from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError, HungError, NoDeviceError, ProgramError
 from streamscope.job import TIMEOUT_S, checked_timeout, gathered, joined, the_same
+from streamscope.kernels.library.libraries import libraries
 from streamscope.measuring.best import MOST_ROUNDS, Selection
 from streamscope.measuring.case import Case
 from streamscope.measuring.choice import Choice
@@ -43,6 +45,8 @@ from streamscope.words import a_kind, listed, time_text
 
 _PLAIN_CALLS = 10
 """Plain calls that are timed."""
+_TIMED_CALLS = 20
+"""Calls that take turns with launches of their graph."""
 _LEAST_ROUNDS = 20
 """Rounds of both orders, so that the interval of their ratio is one of many."""
 _WRONG_HINT = "does it depend on calls before, draw random numbers on the host, or launch on the default stream, as some extensions do?"
@@ -201,6 +205,11 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, argume
             gathered("timing plain calls", None)
             plain_us = found.plain_call_us(_PLAIN_CALLS)
             random, bound = drawing(found), found.bound()
+            assert flat.returned is not None
+            call = CapturedCall(wanted.title, flat.tree, slots, flat.returned, found.results, _launch_of(prepared), wanted.fresh, random)
+            call.mode, call.given = mode, flat.given
+            call.learn(calls)
+            call_us = _beyond_launch_us(call, calls, arguments, prepared.put_back)
             found.clear_outputs()
         except HungError:
             hung = True  # To put back is to wait for the device, for ever.
@@ -222,12 +231,37 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, argume
             order=prepared.plan.chosen,
             note=note,
             as_called=found.as_called,
+            call_us=call_us,
+            compared=call.compared,
         )
-        assert flat.returned is not None
-        call = CapturedCall(wanted.title, flat.tree, slots, flat.returned, found.results, _launch_of(prepared), wanted.fresh, random)
-        call.mode, call.given = mode, flat.given
-        call.learn(calls)
     return Capture(call, found, gain, prepared)
+
+
+def _beyond_launch_us(call: CapturedCall, calls: Calls, arguments: Arguments, put_back: Callable[[], object]) -> tuple[float, float]:
+    """Return how much longer a call takes than the launch of its graph, in µs: until the device is done, and on the host.
+
+    Both take turns, each from the same state and with the arguments that were given.
+    """
+    stream, synchronize = call.free_stream(), libraries().runtime.streamSynchronize
+    arrays = call.arrays_of(arguments)
+    assert arrays is not None
+
+    def called() -> None:
+        addresses = call.bare(arrays) if call.is_as_captured(calls.mode()) else None
+        call.run(arrays if addresses is not None else call.arrays_of(arguments) or arrays, addresses)
+
+    def times_us(run: Callable[[], object]) -> tuple[float, float]:
+        put_back()
+        synchronize(stream)
+        start = time.perf_counter_ns()
+        run()
+        launched = time.perf_counter_ns()
+        synchronize(stream)
+        return (time.perf_counter_ns() - start) / 1e3, (launched - start) / 1e3
+
+    turns = np.array([(times_us(called), times_us(partial(call.launch, stream))) for _ in range(_TIMED_CALLS)])
+    until_done, on_host = np.median(turns[:, 0] - turns[:, 1], axis=0).tolist()
+    return until_done, on_host
 
 
 def _chosen(found: CapturedFunction, device: Device, wanted: _Wanted, steps: Steps) -> tuple[Choice, Prepared, Proof | None]:

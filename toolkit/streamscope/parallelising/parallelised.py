@@ -31,7 +31,7 @@ from streamscope.results.widgets import Timeline
 from streamscope.trace.file_checks import plain
 from streamscope.trace.info import DeviceInfo
 from streamscope.tracebacks import users_lines_shown
-from streamscope.words import aligned, binary_size, capitalised, counted, format_us, time_text
+from streamscope.words import aligned, binary_size, capitalised, counted, format_us, listed, time_text
 
 CAPTURED, PARALLEL = engine_with(GRAPH), engine_with(GRAPH, STREAM)
 """Engines: the captured order, and the one that memory asks for."""
@@ -73,6 +73,10 @@ class Gain:
         What to know of the function's state; empty where it is as if it had never been called.
     as_called : AsCalled, optional
         Whether the capture does what a plain call does.
+    call_us : (float, float), optional
+        How much longer a call takes than the launch of its graph, in µs: until the device is done, and on the host.
+    compared : (int, int, int)
+        Parts that a call compares with the captured ones: arrays, other values, and numbers of optimisers.
     """
 
     name: str
@@ -88,6 +92,8 @@ class Gain:
     order: str = ""
     note: str = ""
     as_called: AsCalled | None = None
+    call_us: tuple[float, float] | None = None
+    compared: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def engine(self) -> str:
@@ -146,9 +152,20 @@ class Gain:
             f"{counted(self.nodes, 'node')}; {self.certificate.headline}.",
             *([] if self.bound is None else [f"By the durations of the nodes: {self.bound}."]),
             f"{capitalised(str(self.memory))}.",
-            *([f"A call copies up to {binary_size(self.copied_bytes)} besides."] if self.copied_bytes else []),
+            *self._call_facts,
             *([self.note] if self.note else []),
         ]
+
+    @property
+    def _call_facts(self) -> list[str]:
+        found = [f"A call copies up to {binary_size(self.copied_bytes)} besides."] if self.copied_bytes else []
+        if self.call_us is not None:
+            until_done, on_host = (time_text(1e3 * max(0.0, us), digits=2) for us in self.call_us)
+            kinds = (("array",), ("other value",), ("number of an optimiser", "numbers of an optimiser"))
+            compared = listed([counted(count, *kind) for count, kind in zip(self.compared, kinds, strict=True) if count])
+            looks = f": it compares {compared}" if compared else ""
+            found.append(f"A call takes {until_done} more than the launch of its graph, and {on_host} more of the host{looks}.")
+        return found
 
     @property
     def text(self) -> str:
