@@ -147,36 +147,49 @@ def function(x, y=None, *, scale=1.0):
 
 
 @pytest.mark.parametrize(
-    ("captured", "inputs", "bare"),
+    ("captured", "inputs", "named", "quick"),
     [
-        (((filled(1),), {}), (filled(2),), True),
-        (((filled(1), filled(2)), {}), (filled(2), filled(3)), True),
-        (((), {"x": filled(1), "y": filled(2)}), (filled(2), filled(3)), True),
-        (((filled(1),), {}), (filled(2, count=5),), False),
-        (((filled(1),), {}), (filled(2), filled(3)), False),
-        (((filled(1),), {}), (filled(2).values,), False),
-        (((filled(1),), {"scale": 2.0}), (filled(2),), False),
-        (((filled(1), 3), {}), (filled(2), 3), False),
-        ((([filled(1)],), {}), (filled(1),), False),
+        (((filled(1),), {}), (filled(2),), {}, True),
+        (((filled(1), filled(2)), {}), (filled(2), filled(3)), {}, True),
+        (((), {"x": filled(1), "y": filled(2)}), (filled(2), filled(3)), {}, True),
+        (((), {"x": filled(1), "y": filled(2)}), (), {"y": filled(2), "x": filled(3)}, True),
+        (((filled(1),), {"scale": 2.0}), (filled(2),), {"scale": 2.0}, True),
+        (((filled(1),), {"scale": 1.0}), (filled(2),), {}, True),
+        ((([filled(1), (2, filled(3))],), {}), ([filled(1), (2, filled(4))],), {}, True),
+        ((({"a": filled(1)}, 3), {}), ({"a": filled(5)}, 3), {}, True),
+        (((filled(1),), {}), (filled(2, count=5),), {}, False),
+        (((filled(1),), {}), (filled(2), filled(3)), {}, False),
+        (((filled(1), filled(2)), {}), (filled(2),), {}, False),
+        (((filled(1),), {}), (filled(2).values,), {}, False),
+        (((filled(1),), {"scale": 2.0}), (filled(2),), {}, False),
+        (((filled(1), 3), {}), (filled(2), 4), {}, False),
+        (((filled(1), 1), {}), (filled(2), True), {}, False),
+        ((([filled(1)],), {}), (filled(1),), {}, False),
+        ((([filled(1)],), {}), ([filled(1), 2],), {}, False),
+        (((filled(1),), {}), (filled(2),), {"other": 3}, False),
     ],
 )
-def test_a_call_with_nothing_but_arrays_is_told_at_once_and_as_any_other(captured, inputs, bare):
+def test_a_call_written_like_the_captured_one_is_told_at_once_and_as_any_other(captured, inputs, named, quick):
     calls = Calls(function)
     call = made(calls.arguments(*captured))
     call.learn(calls)
-    found = call.bare(inputs)
-    assert (found is not None) == bare
-    if bare:
-        assert list(inputs) == call.arrays_of(calls.arguments(inputs, {}))
-        assert found == [each.data.ptr for each in inputs]
+    for _ in range(2):
+        found = call.quick(inputs, named)
+        assert (found is not None) == quick
+    if quick:
+        assert found[0] == call.arrays_of(calls.arguments(inputs, named))
+        assert found[1] == [each.data.ptr for each in found[0]]
+    elif set(named) <= {"scale"}:
+        assert call.arrays_of(calls.arguments(inputs, named)) is None
 
 
-def test_the_same_array_twice_is_no_call_of_nothing_but_arrays():
+def test_the_same_array_twice_is_another_call():
     calls, x = Calls(function), filled(1)
     call = made(calls.arguments((x, x), {}))
     call.learn(calls)
-    assert call.bare((filled(1), filled(2))) is None
+    assert call.quick((filled(1), filled(2)), {}) is None
     assert call.arrays_of(calls.arguments((filled(1), filled(2)), {})) is None
+    assert call.quick((x, x), {}) is not None
 
 
 def test_arguments_that_shared_memory_with_one_that_is_changed_cannot_be_replaced():

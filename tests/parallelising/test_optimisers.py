@@ -112,7 +112,7 @@ def test_a_call_after_a_scheduler_has_changed_the_rate_is_refused_and_says_what_
     optimiser, calls = Momentum(100, lr=0.1), Calls(abs)
     fast = Parallelised(abs, calls, "step", None, recaptures=False)
     call = Stub(
-        calls.mode(), given=[Given(optimiser, numbers_of(optimiser))], bare=lambda inputs: inputs, run=lambda arrays, _=None: len(arrays)
+        calls.mode(), given=[Given(optimiser, numbers_of(optimiser))], quick=lambda *found: found, run=lambda arrays, _=None: len(arrays)
     )
     fast._captures = (SimpleNamespace(call=call),)
     assert fast(3) == 1

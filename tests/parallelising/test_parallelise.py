@@ -46,9 +46,9 @@ def test_a_capture_that_another_thread_puts_first_does_not_run_with_arguments_of
     """The other thread comes between the question whether the first capture knows the arguments, and its run."""
 
     class Call(Stub):
-        def bare(self, inputs):
+        def quick(self, inputs, keywords):
             fast._captures = tuple(reversed(fast._captures))
-            return inputs
+            return inputs, keywords
 
         def run(self, arrays, _=None):
             return self.name, arrays
@@ -70,7 +70,7 @@ def test_a_module_that_trains_now_is_not_the_one_that_was_captured():
 
     module = Module()
     fast = Parallelised(module, Calls(module), "net", None, recaptures=False)
-    call = Stub(mode=Calls(module).mode(), bare=lambda inputs: inputs, run=lambda arrays, _=None: len(arrays))
+    call = Stub(mode=Calls(module).mode(), quick=lambda *found: found, run=lambda arrays, _=None: len(arrays))
     fast._captures = (SimpleNamespace(call=call),)
     assert fast(3, 4) == 2
     module.training = True
@@ -105,7 +105,7 @@ def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch
         made.append(calls.mode())
         call = Stub(
             mode=made[-1],
-            bare=lambda inputs: inputs,
+            quick=lambda *found: found,
             arrays_of=lambda found: [len(made)],
             run=lambda arrays, _=None: list(arrays),
             free_stream=int,

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.errors import ProgramError
-from streamscope.parallelising.trees import difference, fits, paths, put_together, same, taken_apart
+from streamscope.parallelising.trees import difference, maker, matcher, paths, put_together, same, taken_apart
 
 
 class Array:
@@ -25,6 +25,10 @@ class Array:
 
 def is_array(value):
     return isinstance(value, Array)
+
+
+def fits(tree, value, is_array, found):
+    return matcher(tree, is_array)(value, found)
 
 
 class Pair(NamedTuple):
@@ -89,6 +93,7 @@ def test_what_is_taken_apart_is_put_together_again(value):
     assert all(map(is_array, found))
     assert len(set(map(id, found))) == len(found)
     assert alike(put_together(tree, found), value)
+    assert alike(maker(tree)(found), value)
     assert len(paths(tree)) == len(found)
     assert len(set(paths(tree))) == len(found)
 

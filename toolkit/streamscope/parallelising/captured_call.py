@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from threading import RLock
 from typing import Any
 
@@ -31,9 +31,11 @@ from streamscope.parallelising.device_arrays import (
     place,
 )
 from streamscope.parallelising.random_numbers import Philox
-from streamscope.parallelising.trees import NOT_IN_ORDER, Array, Tree, difference, fits, leaves, put_together, taken_apart
+from streamscope.parallelising.trees import NOT_IN_ORDER, Array, Matcher, Tree, difference, leaves, maker, matcher, parts_of, taken_apart
 from streamscope.words import listed
 
+_MOST_PATTERNS = 64
+"""Ways to write a call that are known at a time."""
 GraphLaunch = Callable[[int], None]
 """``launch(stream)`` puts one run on a stream, by its address."""
 
@@ -113,8 +115,8 @@ class CapturedCall:
         self._readers = [address_reader(slot.memory, regions, copied=slot.own and not slot.changed) for slot in self.slots]
         self._own = [where[0] for where in self._places]
         self._quick = len(self.slots) <= MOST_COPIED and not self.random and not self._mixed
-        self._bare = -1
-        """How many positional arguments a call has if those are the arrays, and all others have their defaults; -1 if that cannot be."""
+        self._match, self._put_together = matcher(self.tree, is_array), maker(self.returned.tree)
+        self._pattern: Callable[..., Sequence[Matcher] | None] = lambda count, *names: None
         # A result in memory that is put back after the run would not outlive it.
         inside = [any(_overlap(device_arrays.extent(result), reach) for reach in self._extents) for result in self.results]
         self._to_copy = [number for number, beside in enumerate(inside) if (self.fresh or beside) and number not in self.returned.given]
@@ -137,23 +139,24 @@ class CapturedCall:
     def arrays_of(self, arguments: Mapping[str, Any]) -> list[Any] | None:
         """Return the arrays of a call's arguments; None where the call is not like the captured one."""
         found: list[Any] = [None] * len(self.slots)
-        if not fits(self.tree, arguments, is_array, found):
+        if not self._match(arguments, found):
             return None
         return found if all(key(array) == known for array, known in zip(found, self._keys, strict=True)) else None
 
     def learn(self, calls: Calls) -> None:
-        """Find out whether `bare` can tell calls: the arrays are the arguments that come first, and all others have their defaults."""
-        memories = [slot.memory for slot in self.slots]
-        try:
-            found = self.arrays_of(calls.arguments(memories, {}))
-        except ProgramError:
-            return
-        if self._quick and found is not None and all(one is other for one, other in zip(found, memories, strict=True)):
-            self._bare = len(memories)
+        """Let `quick` tell calls: how the function is called says which of its arguments comes where."""
+        self._pattern = lru_cache(_MOST_PATTERNS)(partial(_pattern, self.tree, len(self.slots), calls))
 
-    def bare(self, inputs: Sequence[Any]) -> list[int] | None:
-        """Return the `addresses` of a call's positional arguments if they are all there is: the quick path of most calls."""
-        return self.addresses(inputs) if len(inputs) == self._bare else None
+    def quick(self, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], list[int]] | None:
+        """Return the arrays of a call and their `addresses`; None where the call is another one, or takes more: this is the quick path."""
+        if not self._quick or (pattern := self._pattern(len(inputs), *keywords)) is None:
+            return None
+        found: list[Any] = [None] * len(self.slots)
+        for match, value in zip(pattern, (*inputs, *keywords.values()) if keywords else inputs, strict=True):
+            if not match(value, found):
+                return None
+        addresses = self.addresses(found)
+        return None if addresses is None else (found, addresses)
 
     def addresses(self, arrays: Sequence[Any]) -> list[int] | None:
         """Return the addresses of a call's arrays if these are all that a run needs; None where they are not, or the arrays do not fit."""
@@ -175,7 +178,7 @@ class CapturedCall:
             _, _, order = found.partition(NOT_IN_ORDER)
             return found, f"pass the keys in the order {order}" if order else "pass what was captured"
         arrays: list[Any] = [None] * len(self.slots)
-        fits(self.tree, arguments, is_array, arrays)
+        self._match(arguments, arrays)
         pairs = zip(self.slots, arrays, strict=True)
         slot, array = next((slot, array) for slot, array in pairs if key(slot.memory) != key(array))
         why = f"{slot.path} is {device_arrays.spec_text(array)}, and {device_arrays.spec_text(slot.memory)} was captured"
@@ -210,7 +213,7 @@ class CapturedCall:
             finally:
                 # Also after an error: part of the run may be on the stream, and uses the slots.
                 done.record(stream)
-        return put_together(self.returned.tree, results)
+        return self._put_together(results)
 
     def _run_quickly(self, arrays: Sequence[Any], addresses: list[int]) -> Any:
         """Run where nothing but the bytes of arguments has to be copied, and nothing is put back."""
@@ -224,7 +227,7 @@ class CapturedCall:
                 results = self._results(arrays)
             finally:
                 done.record(stream)
-        return put_together(self.returned.tree, results)
+        return self._put_together(results)
 
     @cached_property
     def _copying(self) -> Copying:
@@ -350,6 +353,29 @@ class CapturedCall:
             self._done.hold(stream)
         self._last = stream  # Last: after Ctrl-C in the lines above, the next call waits.
         return self._done
+
+
+def _pattern(tree: Tree, arrays: int, calls: Calls, count: int, *names: str) -> Sequence[Matcher] | None:
+    """Return what the values of a call must match that is written with ``count`` arguments and further ones by name.
+
+    None if no such call is like the captured one, whose arguments are a ``tree``, or the function takes any number of arguments.
+    """
+    marks = [object() for _ in range(count + len(names))]
+    try:
+        arguments = calls.arguments(marks[:count], dict(zip(names, marks[count:], strict=True)))
+    except ProgramError:
+        return None
+    parts, numbers = parts_of(tree), {id(mark): number for number, mark in enumerate(marks)}
+    if list(arguments) != list(parts):
+        return None
+    matchers: list[Any] = [None] * len(marks)
+    for name, value in arguments.items():
+        match = matcher(parts[name], is_array)
+        if id(value) in numbers:
+            matchers[numbers[id(value)]] = match
+        elif not match(value, [None] * arrays):  # A default.
+            return None
+    return None if None in matchers else matchers
 
 
 def _let_finish(done: CudaEvent, memory: object) -> None:

@@ -243,12 +243,13 @@ def _beyond_launch_us(call: CapturedCall, calls: Calls, arguments: Arguments, pu
     Both take turns, each from the same state and with the arguments that were given.
     """
     stream, synchronize = call.free_stream(), libraries().runtime.streamSynchronize
-    arrays = call.arrays_of(arguments)
-    assert arrays is not None
+    inputs, keywords = calls.call(lambda *inputs, **keywords: (inputs, keywords), arguments)
 
     def called() -> None:
-        addresses = call.bare(arrays) if call.is_as_captured(calls.mode()) else None
-        call.run(arrays if addresses is not None else call.arrays_of(arguments) or arrays, addresses)
+        if call.is_as_captured(calls.mode()) and (found := call.quick(inputs, keywords)) is not None:
+            call.run(*found)
+        else:
+            call.run(call.arrays_of(calls.arguments(inputs, keywords)) or ())
 
     def times_us(run: Callable[[], object]) -> tuple[float, float]:
         put_back()

@@ -280,8 +280,8 @@ class Parallelised(Result):
         captures = self._captures  # Read once: other threads may put another one first.
         mode = self._calls.mode()
         call = captures[0].call
-        if not keywords and call.is_as_captured(mode) and (addresses := call.bare(inputs)) is not None:
-            return call.run(inputs, addresses)
+        if call.is_as_captured(mode) and (found := call.quick(inputs, keywords)) is not None:
+            return call.run(*found)
         arguments = self._calls.arguments(inputs, keywords)
         for capture in captures:
             arrays = capture.call.arrays_of(arguments) if capture.call.is_as_captured(mode) else None

@@ -12,8 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from io import IOBase
 from itertools import islice
+from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
@@ -170,21 +172,55 @@ def put_together(tree: Tree, arrays: Sequence[Any], held: list[tuple[Any, Any]] 
     return tree.kind(*parts) if hasattr(tree.kind, "_fields") else tree.kind(parts)  # type: ignore[call-arg]
 
 
-def fits(tree: Tree, value: Any, is_array: _IsArray, found: list[Any]) -> bool:
-    """Tell whether a value has a tree, and put its arrays into ``found``, which holds None for each before."""
+Matcher = Callable[[Any, list[Any]], bool]
+"""Tells whether a value has a tree, and puts its arrays into a list, which holds None for each before."""
+
+
+def matcher(tree: Tree, is_array: _IsArray) -> Matcher:
+    """Return a function that matches values with a tree: what each part must be is looked up once, and not in each call."""
     if isinstance(tree, Array):
-        known = found[tree.number]
-        if known is None and is_array(value):
-            found[tree.number] = value
-            return True
-        return known is not None and known is value
+        number = tree.number
+
+        def match_array(value: Any, found: list[Any]) -> bool:
+            known = found[number]
+            if known is None and is_array(value):
+                found[number] = value
+                return True
+            return known is not None and known is value
+
+        return match_array
     if isinstance(tree, Held):
-        return holds_numbers(value) and same(tree.value, value)
+        return lambda value, found: holds_numbers(value) and same(tree.value, value)
     if isinstance(tree, _Constant):
-        return _names(value) is None and not is_array(value) and same(tree.value, value)
-    if type(value) is not tree.kind or not _same_names(tree, _names(value)):
-        return False
-    return all(fits(part, each, is_array, found) for part, each in zip(tree.parts, _parts(value, tree.names), strict=True))
+        constant, kind = tree.value, type(tree.value)
+        # The class says that a value is neither a container nor an array.
+        return lambda value, found: value is constant or (type(value) is kind and same(constant, value))
+    kind, matchers, plain = tree.kind, [matcher(part, is_array) for part in tree.parts], tree.kind in (list, tuple)
+
+    def match_parts(value: Any, found: list[Any]) -> bool:
+        if type(value) is not kind or not (len(value) == len(matchers) if plain else _same_names(tree, _names(value))):
+            return False
+        parts = value if plain else _parts(value, tree.names)
+        return all(match(part, found) for match, part in zip(matchers, parts, strict=True))
+
+    return match_parts
+
+
+def maker(tree: Tree) -> Callable[[Sequence[Any]], Any]:
+    """Return a function that puts arrays together as `put_together` does, for a tree that is made again and again."""
+    if isinstance(tree, Array):
+        return itemgetter(tree.number)
+    if not isinstance(tree, _Branch) or tree.kind not in (list, tuple, dict):
+        return partial(put_together, tree)
+    kind, names, parts = tree.kind, tree.names, [maker(part) for part in tree.parts]
+    if kind is dict:
+        return lambda arrays: {name: make(arrays) for name, make in zip(names, parts, strict=True)}
+    return lambda arrays: kind([make(arrays) for make in parts])
+
+
+def parts_of(tree: Tree) -> dict[Any, Tree]:
+    """Return the parts of a container by their names; none of anything else."""
+    return dict(zip(tree.names, tree.parts, strict=True)) if isinstance(tree, _Branch) else {}
 
 
 def paths(tree: Tree, root: Path = "") -> list[Path]:
