@@ -151,12 +151,14 @@ class CapturedCall:
         """Return the arrays of a call and their `addresses`; None where the call is another one, or takes more: this is the quick path."""
         if not self._quick or (pattern := self._pattern(len(inputs), *keywords)) is None:
             return None
-        found: list[Any] = [None] * len(self.slots)
-        for match, value in zip(pattern, (*inputs, *keywords.values()) if keywords else inputs, strict=True):
-            if not match(value, found):
-                return None
-        addresses = self.addresses(found)
-        return None if addresses is None else (found, addresses)
+        arrays: list[Any] = [*inputs, *keywords.values()]
+        if pattern:
+            values, arrays = arrays, [None] * len(self.slots)
+            for match, value in zip(pattern, values, strict=True):
+                if not match(value, arrays):
+                    return None
+        addresses = self.addresses(arrays)
+        return None if addresses is None else (arrays, addresses)
 
     def addresses(self, arrays: Sequence[Any]) -> list[int] | None:
         """Return the addresses of a call's arrays if these are all that a run needs; None where they are not, or the arrays do not fit."""
@@ -217,8 +219,8 @@ class CapturedCall:
 
     def _run_quickly(self, arrays: Sequence[Any], addresses: list[int]) -> Any:
         """Run where nothing but the bytes of arguments has to be copied, and nothing is put back."""
-        stream = self.free_stream()
         with self._lock:
+            stream = self._free_stream()
             done = self._follow(stream)
             try:
                 if addresses != self._own:
@@ -241,10 +243,12 @@ class CapturedCall:
         EngineError
             It is being captured, or this is a forked child.
         """
-        with self._lock:
-            stream = device_arrays.callers_stream(tensors=self._tensors)
-            capturing = device_arrays.is_capturing(stream)
-        if capturing:
+        with self._lock:  # Of which a forked child has none.
+            return self._free_stream()
+
+    def _free_stream(self) -> int:
+        stream = device_arrays.callers_stream(tensors=self._tensors)
+        if device_arrays.is_capturing(stream):
             raise EngineError(
                 f"{self.name} was called while its stream is captured, and a graph cannot be launched into another one",
                 hint="call the plain function there",
@@ -358,7 +362,8 @@ class CapturedCall:
 def _pattern(tree: Tree, arrays: int, calls: Calls, count: int, *names: str) -> Sequence[Matcher] | None:
     """Return what the values of a call must match that is written with ``count`` arguments and further ones by name.
 
-    None if no such call is like the captured one, whose arguments are a ``tree``, or the function takes any number of arguments.
+    Nothing, if they are the arrays, each once and in their order. None if no such call is like the captured one, whose arguments are a
+    ``tree``, or if the function takes any number of arguments.
     """
     marks = [object() for _ in range(count + len(names))]
     try:
@@ -368,14 +373,15 @@ def _pattern(tree: Tree, arrays: int, calls: Calls, count: int, *names: str) -> 
     parts, numbers = parts_of(tree), {id(mark): number for number, mark in enumerate(marks)}
     if list(arguments) != list(parts):
         return None
-    matchers: list[Any] = [None] * len(marks)
+    given: list[Any] = [None] * len(marks)
     for name, value in arguments.items():
-        match = matcher(parts[name], is_array)
         if id(value) in numbers:
-            matchers[numbers[id(value)]] = match
-        elif not match(value, [None] * arrays):  # A default.
+            given[numbers[id(value)]] = parts[name]
+        elif not matcher(parts[name], is_array)(value, [None] * arrays):  # A default.
             return None
-    return None if None in matchers else matchers
+    if None in given:
+        return None
+    return () if given == [Array(number) for number in range(arrays)] else [matcher(part, is_array) for part in given]
 
 
 def _let_finish(done: CudaEvent, memory: object) -> None:

@@ -27,6 +27,8 @@ MOST_COPIED = 64
 _COPYING_THREADS, _LEAST_PIECE, _MOST_PIECES = 256, 1 << 13, 2048
 """Of a block, which copies a piece of at least so many bytes; the pieces of all arrays together are about so many at most."""
 
+_END = 2**64
+"""Behind all addresses."""
 ArrayIdentity = tuple[int, tuple[int, ...], bool, bool]
 
 
@@ -98,49 +100,44 @@ def address_reader(memory: Any, taken: tuple[Sequence[int], Sequence[int]], *, c
     ``copied``: whether arrays that lie elsewhere may be copied to the memory.
     """
     own, shape, dtype = place(memory)[0], memory.shape, memory.dtype
-    (low, high), (starts, ends) = extent(memory), taken
-    low, high, gaps = low - own, high - own, high - low != memory.nbytes
-    regions = len(starts)
+    low, high = extent(memory)
+    low, high, copied = low - own, high - own, copied and high - low == memory.nbytes
+    starts, ends = [*taken[0], _END], [*taken[1], _END]
 
-    def beside(address: int) -> int | None:
+    def free(address: int) -> int | None:
         """Return the address of an array that lies elsewhere than the memory."""
-        first = bisect_right(ends, address + low)
-        return None if gaps or not copied or (first < regions and starts[first] < address + high) else address
+        return address if copied and starts[bisect_right(ends, address + low)] >= address + high else None
 
     if not is_tensor(memory):
         strides, gpu, array_type = memory.strides, memory.device.id, type(memory)
 
         def of_array(array: Any) -> int | None:
-            if (
-                type(array) is not array_type
-                or array.shape != shape
-                or array.dtype != dtype
-                or array.strides != strides
-                or array.device.id != gpu
-            ):
-                return None
-            address: int = array.data.ptr
-            return address if address == own else beside(address)
+            if type(array) is array_type and array.shape == shape and array.dtype == dtype and array.strides == strides:
+                address: int = array.data.ptr
+                if array.device.id == gpu:
+                    return address if address == own else free(address)
+            return None
 
         return of_array
 
     stride, device, tensor = memory.stride(), memory.device, sys.modules["torch"].Tensor
-    as_read = memory.is_conj() or memory.is_neg()
+    in_rows, conjugates = memory.is_contiguous(), dtype.is_complex
+    if memory.is_conj() or memory.is_neg():
+        return lambda array: None
 
     def of_tensor(array: Any) -> int | None:
         if (
-            not isinstance(array, tensor)
-            or array.dtype is not dtype
-            or array.shape != shape
-            or array.stride() != stride
-            or array.device != device
-            or as_read
-            or array.is_neg()
-            or array.is_conj()
+            isinstance(array, tensor)
+            and array.dtype is dtype
+            and array.shape == shape
+            and (array.is_contiguous() if in_rows else array.stride() == stride)
+            and array.device == device
+            and not array.is_neg()
+            and not (conjugates and array.is_conj())
         ):
-            return None
-        address: int = array.data_ptr()
-        return address if address == own else beside(address)
+            address: int = array.data_ptr()
+            return address if address == own else free(address)
+        return None
 
     return of_tensor
 
