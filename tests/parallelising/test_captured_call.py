@@ -19,7 +19,7 @@ from streamscope.errors import EngineError, ProgramError
 from streamscope.interrupts import Alive, deferred
 from streamscope.parallelising import captured_call, device_arrays
 from streamscope.parallelising.calls import PLAIN_MODE, Calls
-from streamscope.parallelising.captured_call import CapturedCall, Returned, Slot, overlapping
+from streamscope.parallelising.captured_call import MISSED, CapturedCall, Returned, Slot, overlapping
 from streamscope.parallelising.device_arrays import is_array
 from streamscope.parallelising.trees import taken_apart
 
@@ -56,9 +56,8 @@ def stream(monkeypatch):
     monkeypatch.setattr(captured_call, "CudaEvent", Event)
     monkeypatch.setattr(captured_call, "relaxed_captures", nullcontext)
     monkeypatch.setattr(captured_call, "Copying", Copying)
-    monkeypatch.setattr(device_arrays, "callers_gpu", lambda: state.gpu)
-    monkeypatch.setattr(device_arrays, "callers_stream", lambda *, tensors: state.pointer)
-    monkeypatch.setattr(device_arrays, "is_capturing", lambda stream: state.captured)
+    there = device_arrays.Caller(lambda: state.gpu, lambda: state.pointer, lambda stream: state.captured)
+    monkeypatch.setattr(device_arrays, "caller", lambda gpu, *, tensors: there)
     return state
 
 
@@ -172,13 +171,13 @@ def function(x, y=None, *, scale=1.0):
 def test_a_call_written_like_the_captured_one_is_told_at_once_and_as_any_other(captured, inputs, named, quick):
     calls = Calls(function)
     call = made(calls.arguments(*captured))
-    call.learn(calls)
+    quickly = call.quick_path(calls)
     for _ in range(2):
-        found = call.quick(inputs, named)
-        assert (found is not None) == quick
+        found = quickly(inputs, named)
+        assert (found is not MISSED) == quick
     if quick:
-        assert found[0] == call.arrays_of(calls.arguments(inputs, named))
-        assert found[1] == [each.data.ptr for each in found[0]]
+        arrays = call.arrays_of(calls.arguments(inputs, named))
+        assert found[0].values.tolist() == sum(each.values for each in arrays).tolist()
     elif set(named) <= {"scale"}:
         assert call.arrays_of(calls.arguments(inputs, named)) is None
 
@@ -186,10 +185,10 @@ def test_a_call_written_like_the_captured_one_is_told_at_once_and_as_any_other(c
 def test_the_same_array_twice_is_another_call():
     calls, x = Calls(function), filled(1)
     call = made(calls.arguments((x, x), {}))
-    call.learn(calls)
-    assert call.quick((filled(1), filled(2)), {}) is None
+    quickly = call.quick_path(calls)
+    assert quickly((filled(1), filled(2)), {}) is MISSED
     assert call.arrays_of(calls.arguments((filled(1), filled(2)), {})) is None
-    assert call.quick((x, x), {}) is not None
+    assert quickly((x, x), {}) is not MISSED
 
 
 def test_arguments_that_shared_memory_with_one_that_is_changed_cannot_be_replaced():

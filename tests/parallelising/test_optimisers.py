@@ -13,6 +13,7 @@ from tests.parallelising.test_parallelise import Stub
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.errors import ProgramError
 from streamscope.parallelising.calls import Calls, Given, numbers_of, optimisers, that_step
+from streamscope.parallelising.captured_call import MISSED
 from streamscope.parallelising.parallelised import Parallelised
 
 
@@ -111,10 +112,8 @@ def test_a_tensor_in_the_place_of_a_number_and_another_group_are_changes():
 def test_a_call_after_a_scheduler_has_changed_the_rate_is_refused_and_says_what_to_do():
     optimiser, calls = Momentum(100, lr=0.1), Calls(abs)
     fast = Parallelised(abs, calls, "step", None, recaptures=False)
-    call = Stub(
-        calls.mode(), given=[Given(optimiser, numbers_of(optimiser))], quick=lambda *found: found, run=lambda arrays, _=None: len(arrays)
-    )
-    fast._captures = (SimpleNamespace(call=call),)
+    call = Stub(calls.mode(), given=[Given(optimiser, numbers_of(optimiser))], arrays_of=len, run=lambda count: count)
+    fast._captures = (SimpleNamespace(call=call, quickly=lambda *_: MISSED),)
     assert fast(3) == 1
     optimiser.param_groups[0]["lr"] *= 0.5
     with pytest.raises(ProgramError, match=r"step: lr of Momentum is 0\.05, and 0\.1 was captured") as caught:

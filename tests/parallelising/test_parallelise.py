@@ -11,7 +11,7 @@ from tests.parallelising.like_cupy import filled
 from streamscope.errors import DeviceError, HungError, OutOfMemoryError, ProgramError
 from streamscope.parallelising import parallelise as module
 from streamscope.parallelising.calls import PLAIN_MODE, Calls, other_mode
-from streamscope.parallelising.captured_call import CapturedCall
+from streamscope.parallelising.captured_call import MISSED, CapturedCall
 from streamscope.parallelising.parallelised import Parallelised
 
 
@@ -46,16 +46,16 @@ def test_a_capture_that_another_thread_puts_first_does_not_run_with_arguments_of
     """The other thread comes between the question whether the first capture knows the arguments, and its run."""
 
     class Call(Stub):
-        def quick(self, inputs, keywords):
+        def arrays_of(self, arguments):
             fast._captures = tuple(reversed(fast._captures))
-            return inputs, keywords
+            return list(arguments.values())
 
-        def run(self, arrays, _=None):
+        def run(self, arrays):
             return self.name, arrays
 
     fast = Parallelised(abs, Calls(abs), "step", None, recaptures=True)
-    fast._captures = tuple(SimpleNamespace(call=Call(name=name)) for name in ("first", "other"))
-    assert fast(3) == ("first", (3,))
+    fast._captures = tuple(SimpleNamespace(call=Call(name=name), quickly=lambda *_: MISSED) for name in ("first", "other"))
+    assert fast(3) == ("first", [3])
 
 
 def test_a_module_that_trains_now_is_not_the_one_that_was_captured():
@@ -70,9 +70,9 @@ def test_a_module_that_trains_now_is_not_the_one_that_was_captured():
 
     module = Module()
     fast = Parallelised(module, Calls(module), "net", None, recaptures=False)
-    call = Stub(mode=Calls(module).mode(), quick=lambda *found: found, run=lambda arrays, _=None: len(arrays))
-    fast._captures = (SimpleNamespace(call=call),)
-    assert fast(3, 4) == 2
+    call = Stub(mode=Calls(module).mode(), arrays_of=len, run=lambda count: count)
+    fast._captures = (SimpleNamespace(call=call, quickly=lambda *_: MISSED),)
+    assert fast(3) == 1
     module.training = True
     with pytest.raises(
         ProgramError, match=r"net: the module's 'training' is True, and False was captured \(call its \.train\(\) or \.eval\(\)"
@@ -105,19 +105,18 @@ def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch
         made.append(calls.mode())
         call = Stub(
             mode=made[-1],
-            quick=lambda *found: found,
             arrays_of=lambda found: [len(made)],
-            run=lambda arrays, _=None: list(arrays),
+            run=list,
             free_stream=int,
         )
-        return SimpleNamespace(call=call)
+        return SimpleNamespace(call=call, quickly=lambda *_: MISSED)
 
     calls = Calls(abs)
     for recaptures in (False, True):
         on[0] = False
         fast = Parallelised(abs, calls, "net", make, recaptures=recaptures)
         fast.add({})
-        assert fast(3) == [3]
+        assert fast(3) == [len(made)]
         on[0] = True
         if recaptures:
             assert fast(3) == [len(made)]

@@ -74,6 +74,14 @@ class Calls:
         casts = str(torch.get_autocast_dtype("cuda")) if torch.is_autocast_enabled() else "off"
         return training, casts, torch.is_grad_enabled()
 
+    def in_mode(self, mode: Mode) -> Callable[[], bool]:
+        """Return a function that tells whether a call has a mode: bound, since each call asks."""
+        torch, (training, casts, gradients) = sys.modules.get("torch"), mode
+        if torch is None or casts != PLAIN_MODE[1]:
+            return lambda: self.mode() == mode
+        owner, casting, with_gradients = self._owner, torch.is_autocast_enabled, torch.is_grad_enabled
+        return lambda: with_gradients() == gradients and not casting() and getattr(owner, "training", None) == training
+
     def call(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Call a function with arguments that `arguments` named."""
         bound = inspect.BoundArguments(self._signature, self._ordered(arguments))

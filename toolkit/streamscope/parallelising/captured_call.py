@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import partial
 from threading import RLock
 from typing import Any
 
@@ -19,23 +19,16 @@ from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import HOW, PLAIN_MODE, Calls, Given, Mode, other_mode
-from streamscope.parallelising.device_arrays import (
-    MOST_COPIED,
-    ArrayIdentity,
-    Copying,
-    address_reader,
-    copier,
-    fresh_copies,
-    is_array,
-    key,
-    place,
-)
+from streamscope.parallelising.device_arrays import ArrayIdentity, copier, fresh_copies, is_array, key, place
+from streamscope.parallelising.quick_call import MOST_COPIED, Arranger, Copying, addresses_reader
 from streamscope.parallelising.random_numbers import Philox
-from streamscope.parallelising.trees import NOT_IN_ORDER, Array, Matcher, Tree, difference, leaves, maker, matcher, parts_of, taken_apart
+from streamscope.parallelising.trees import NOT_IN_ORDER, Array, Tree, difference, leaves, maker, matcher, taken_apart
 from streamscope.words import listed
 
-_MOST_PATTERNS = 64
-"""Ways to write a call that are known at a time."""
+MISSED: Any = object()
+"""Stands for the results of a call that did not run."""
+QuickCall = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+"""``quickly(inputs, keywords)`` runs a call and returns its results, or `MISSED`."""
 GraphLaunch = Callable[[int], None]
 """``launch(stream)`` puts one run on a stream, by its address."""
 
@@ -100,7 +93,6 @@ class CapturedCall:
     def __post_init__(self) -> None:
         tell_children(self)
         arrays = [*(slot.memory for slot in self.slots), *self.results]
-        self._gpu = device_arrays.gpu_of(arrays[0]) if arrays else None
         self._keys = [key(slot.memory) for slot in self.slots]
         self._places = [place(slot.memory) for slot in self.slots]
         self._extents = [device_arrays.extent(slot.memory) for slot in self.slots]
@@ -110,13 +102,10 @@ class CapturedCall:
         self._tensors = any(map(is_tensor, arrays))
         self._in_place = any(slot.changed or not slot.own for slot in self.slots)
         self._mixed = self._tensors and not all(map(is_tensor, arrays))
-        regions = self._starts, self._ends
-        # What changes an argument or draws random numbers takes `_replaced`, unless all arguments lie where they were captured.
-        self._readers = [address_reader(slot.memory, regions, copied=slot.own and not slot.changed) for slot in self.slots]
-        self._own = [where[0] for where in self._places]
-        self._quick = len(self.slots) <= MOST_COPIED and not self.random and not self._mixed
+        gpu = device_arrays.gpu_of(arrays[0]) if arrays else None
+        self._caller = device_arrays.caller(gpu, tensors=self._tensors)
+        self._gpu = self._caller.gpu() if gpu is None else gpu
         self._match, self._put_together = matcher(self.tree, is_array), maker(self.returned.tree)
-        self._pattern: Callable[..., Sequence[Matcher] | None] = lambda count, *names: None
         # A result in memory that is put back after the run would not outlive it.
         inside = [any(_overlap(device_arrays.extent(result), reach) for reach in self._extents) for result in self.results]
         self._to_copy = [number for number, beside in enumerate(inside) if (self.fresh or beside) and number not in self.returned.given]
@@ -143,31 +132,43 @@ class CapturedCall:
             return None
         return found if all(key(array) == known for array, known in zip(found, self._keys, strict=True)) else None
 
-    def learn(self, calls: Calls) -> None:
-        """Let `quick` tell calls: how the function is called says which of its arguments comes where."""
-        self._pattern = lru_cache(_MOST_PATTERNS)(partial(_pattern, self.tree, len(self.slots), calls))
+    def quick_path(self, calls: Calls) -> QuickCall:
+        """Return a function that runs most calls, and looks up nothing that has not changed since the capture.
 
-    def quick(self, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], list[int]] | None:
-        """Return the arrays of a call and their `addresses`; None where the call is another one, or takes more: this is the quick path."""
-        if not self._quick or (pattern := self._pattern(len(inputs), *keywords)) is None:
-            return None
-        arrays: list[Any] = [*inputs, *keywords.values()]
-        if pattern:
-            values, arrays = arrays, [None] * len(self.slots)
-            for match, value in zip(pattern, values, strict=True):
-                if not match(value, arrays):
-                    return None
-        addresses = self.addresses(arrays)
-        return None if addresses is None else (arrays, addresses)
+        It misses calls that are not like the captured one, and those that take more than to copy the bytes of arguments and to launch.
+        """
+        copied = [slot.own and not slot.changed for slot in self.slots]
+        if len(copied) > MOST_COPIED or self.random or self._mixed:
+            return lambda inputs, keywords: MISSED
+        memories, regions = [slot.memory for slot in self.slots], (self._starts, self._ends)
+        arranged, addresses_of = Arranger(self.tree, len(copied), calls), addresses_reader(memories, copied, regions)
+        in_mode, given, own, gpu = calls.in_mode(self.mode), self.given, tuple(where[0] for where in self._places), self._gpu
+        gpu_of_caller, stream_of_caller, is_captured = self._caller
+        copying, launch, put_together = Copying(self._extents), self.launch, self._put_together
+        static = None if self._to_copy or self.returned.given else self.results
+        straight, tensors = arranged.straight, self._tensors
 
-    def addresses(self, arrays: Sequence[Any]) -> list[int] | None:
-        """Return the addresses of a call's arrays if these are all that a run needs; None where they are not, or the arrays do not fit."""
-        found = []
-        for array, read in zip(arrays, self._readers, strict=True):
-            if (address := read(array)) is None:
-                return None
-            found.append(address)
-        return found
+        def quickly(inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+            if not in_mode() or (given and any(one.changed() for one in given)):
+                return MISSED
+            arrays = inputs if len(inputs) == straight and not keywords else arranged(inputs, keywords)
+            if arrays is None or (addresses := addresses_of(arrays)) is None or gpu_of_caller() != gpu:
+                return MISSED
+            with self._lock:
+                stream = stream_of_caller()
+                if is_captured(stream):
+                    return MISSED
+                done = self._done if stream == self._last and tensors and self._done else self._follow(stream)
+                try:
+                    if addresses != own:
+                        copying.run(addresses, stream)
+                    launch(stream)
+                    results = static or self._results(arrays)
+                finally:
+                    done.record(stream)
+            return put_together(results)
+
+        return quickly
 
     def why_not(self, arguments: Mapping[str, Any], mode: Mode) -> tuple[str, str]:
         """Say how a call differs from the captured one, with a remedy."""
@@ -186,18 +187,14 @@ class CapturedCall:
         why = f"{slot.path} is {device_arrays.spec_text(array)}, and {device_arrays.spec_text(slot.memory)} was captured"
         return why, device_arrays.how_to_fit(slot.path, array, slot.memory)
 
-    def run(self, arrays: Sequence[Any], addresses: list[int] | None = None) -> Any:
-        """Run with the arrays of a call, on the caller's current stream of their GPU, and return the function's results.
-
-        ``addresses``: what `addresses` has said of the arrays, where it was asked before.
-        """
-        if self._gpu is not None and self._gpu != device_arrays.callers_gpu():
+    def run(self, arrays: Sequence[Any]) -> Any:
+        """Run with the arrays of a call, on the caller's current stream of their GPU, and return the function's results."""
+        if self._caller.gpu() != self._gpu:
             with device_arrays.on_gpu(self._gpu):
-                return self.run(arrays, addresses)
-        if addresses is None and self._quick:
-            addresses = self.addresses(arrays)
-        if addresses is not None:
-            return self._run_quickly(arrays, addresses)
+                return self._run_there(arrays)
+        return self._run_there(arrays)
+
+    def _run_there(self, arrays: Sequence[Any]) -> Any:
         stream = self.free_stream()
         # The lock spans the launch and its event: the next call, on any stream, waits for this one's.
         with self._lock, device_arrays.cupy_on(stream) if self._mixed else nullcontext():
@@ -217,24 +214,6 @@ class CapturedCall:
                 done.record(stream)
         return self._put_together(results)
 
-    def _run_quickly(self, arrays: Sequence[Any], addresses: list[int]) -> Any:
-        """Run where nothing but the bytes of arguments has to be copied, and nothing is put back."""
-        with self._lock:
-            stream = self._free_stream()
-            done = self._follow(stream)
-            try:
-                if addresses != self._own:
-                    self._copying.run(addresses, stream)
-                self.launch(stream)
-                results = self._results(arrays)
-            finally:
-                done.record(stream)
-        return self._put_together(results)
-
-    @cached_property
-    def _copying(self) -> Copying:
-        return Copying(self._extents)
-
     def free_stream(self) -> int:
         """Return the caller's current stream.
 
@@ -247,8 +226,8 @@ class CapturedCall:
             return self._free_stream()
 
     def _free_stream(self) -> int:
-        stream = device_arrays.callers_stream(tensors=self._tensors)
-        if device_arrays.is_capturing(stream):
+        stream = self._caller.stream()
+        if self._caller.is_captured(stream):
             raise EngineError(
                 f"{self.name} was called while its stream is captured, and a graph cannot be launched into another one",
                 hint="call the plain function there",
@@ -357,31 +336,6 @@ class CapturedCall:
             self._done.hold(stream)
         self._last = stream  # Last: after Ctrl-C in the lines above, the next call waits.
         return self._done
-
-
-def _pattern(tree: Tree, arrays: int, calls: Calls, count: int, *names: str) -> Sequence[Matcher] | None:
-    """Return what the values of a call must match that is written with ``count`` arguments and further ones by name.
-
-    Nothing, if they are the arrays, each once and in their order. None if no such call is like the captured one, whose arguments are a
-    ``tree``, or if the function takes any number of arguments.
-    """
-    marks = [object() for _ in range(count + len(names))]
-    try:
-        arguments = calls.arguments(marks[:count], dict(zip(names, marks[count:], strict=True)))
-    except ProgramError:
-        return None
-    parts, numbers = parts_of(tree), {id(mark): number for number, mark in enumerate(marks)}
-    if list(arguments) != list(parts):
-        return None
-    given: list[Any] = [None] * len(marks)
-    for name, value in arguments.items():
-        if id(value) in numbers:
-            given[numbers[id(value)]] = parts[name]
-        elif not matcher(parts[name], is_array)(value, [None] * arrays):  # A default.
-            return None
-    if None in given:
-        return None
-    return () if given == [Array(number) for number in range(arrays)] else [matcher(part, is_array) for part in given]
 
 
 def _let_finish(done: CudaEvent, memory: object) -> None:

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamscope.capturing.arrays import as_copied, copyable, is_tensor, unsupported
-from streamscope.devices.cuda.bench import PackedArguments
 from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.errors import OutOfMemoryError, ProgramError
-from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.library.libraries import libraries
 from streamscope.words import a_kind
 
 _MEMORY_HINT = "bind large arrays that stay the same with functools.partial, which copies nothing, or give a smaller memory_limit="
 
-MOST_COPIED = 64
-"""Arrays that one launch copies: their addresses are its arguments."""
-_COPYING_THREADS, _LEAST_PIECE, _MOST_PIECES = 256, 1 << 13, 2048
-"""Of a block, which copies a piece of at least so many bytes; the pieces of all arrays together are about so many at most."""
-
-_END = 2**64
-"""Behind all addresses."""
 ArrayIdentity = tuple[int, tuple[int, ...], bool, bool]
 
 
@@ -89,57 +78,6 @@ def key(array: Any) -> tuple[Any, ...]:
     if is_tensor(array):
         return "PyTorch", array.shape, array.dtype, array.device
     return "CuPy", array.shape, array.dtype, getattr(array.device, "id", "host")
-
-
-def address_reader(memory: Any, taken: tuple[Sequence[int], Sequence[int]], *, copied: bool) -> Callable[[Any], int | None]:
-    """Return a function that tells the address of an array like some memory; None of one that a call cannot take as bytes.
-
-    It compares library, shape, dtype, GPU and strides, and asks whether the array lies in memory that captured code uses.
-
-    ``taken``: where regions of that memory begin and end; they are sorted and apart.
-    ``copied``: whether arrays that lie elsewhere may be copied to the memory.
-    """
-    own, shape, dtype = place(memory)[0], memory.shape, memory.dtype
-    low, high = extent(memory)
-    low, high, copied = low - own, high - own, copied and high - low == memory.nbytes
-    starts, ends = [*taken[0], _END], [*taken[1], _END]
-
-    def free(address: int) -> int | None:
-        """Return the address of an array that lies elsewhere than the memory."""
-        return address if copied and starts[bisect_right(ends, address + low)] >= address + high else None
-
-    if not is_tensor(memory):
-        strides, gpu, array_type = memory.strides, memory.device.id, type(memory)
-
-        def of_array(array: Any) -> int | None:
-            if type(array) is array_type and array.shape == shape and array.dtype == dtype and array.strides == strides:
-                address: int = array.data.ptr
-                if array.device.id == gpu:
-                    return address if address == own else free(address)
-            return None
-
-        return of_array
-
-    stride, device, tensor = memory.stride(), memory.device, sys.modules["torch"].Tensor
-    in_rows, conjugates = memory.is_contiguous(), dtype.is_complex
-    if memory.is_conj() or memory.is_neg():
-        return lambda array: None
-
-    def of_tensor(array: Any) -> int | None:
-        if (
-            isinstance(array, tensor)
-            and array.dtype is dtype
-            and array.shape == shape
-            and (array.is_contiguous() if in_rows else array.stride() == stride)
-            and array.device == device
-            and not array.is_neg()
-            and not (conjugates and array.is_conj())
-        ):
-            address: int = array.data_ptr()
-            return address if address == own else free(address)
-        return None
-
-    return of_tensor
 
 
 def spec_text(array: Any) -> str:
@@ -235,23 +173,27 @@ def on_gpu(gpu: int) -> AbstractContextManager[object]:
     return found
 
 
-def callers_gpu() -> int:
-    """Return the number of the calling thread's current GPU."""
-    return int(libraries().runtime.getDevice())
+class Caller(NamedTuple):
+    """What the calling thread has made current, as functions that each call asks, so they are bound beforehand."""
+
+    gpu: Callable[[], int]
+    """Its current GPU."""
+    stream: Callable[[], int]
+    """The address of PyTorch's current stream on the captured GPU, or of CuPy's where no tensor is about."""
+    is_captured: Callable[[int], bool]
+    """Tells whether somebody captures a stream."""
 
 
-def callers_stream(*, tensors: bool) -> int:
-    """Return the address of PyTorch's current stream on the current GPU, or of CuPy's where no tensor is about."""
-    if tensors:
-        # What `torch.cuda.current_stream().cuda_stream` is, without the object, which takes 4 µs to make.
-        inner = sys.modules["torch"]._C  # noqa: SLF001
-        return int(inner._cuda_getCurrentRawStream(inner._cuda_getDevice()))  # noqa: SLF001
-    return int(libraries().cupy.cuda.get_current_stream().ptr)
-
-
-def is_capturing(stream: int) -> bool:
-    """Tell whether somebody captures a stream."""
-    return bool(libraries().runtime.streamIsCapturing(stream))
+def caller(gpu: int | None, *, tensors: bool) -> Caller:
+    """Return what tells the state of a thread that calls captured code of a GPU; None is the current one."""
+    lib = libraries()
+    if not tensors:
+        current = lib.cupy.cuda.get_current_stream
+        return Caller(lib.runtime.getDevice, lambda: int(current().ptr), lib.runtime.streamIsCapturing)
+    # What `torch.cuda.current_stream().cuda_stream` is, without the object, which takes 4 µs to make.
+    inner = sys.modules["torch"]._C  # noqa: SLF001
+    number = inner._cuda_getDevice() if gpu is None else gpu  # noqa: SLF001
+    return Caller(inner._cuda_getDevice, partial(inner._cuda_getCurrentRawStream, number), lib.runtime.streamIsCapturing)  # noqa: SLF001
 
 
 def cupy_on(stream: int) -> AbstractContextManager[object]:
@@ -277,37 +219,6 @@ def copier(targets: Sequence[Any]) -> Callable[[Sequence[Any]], None]:
             targets[number][...] = sources[number]
 
     return copy
-
-
-class Copying:
-    """Copies into arrays that have no gaps, from wherever others of the same layout lie: one launch, whose arguments are addresses.
-
-    ``targets``: where the memory of each array begins and ends.
-    """
-
-    def __init__(self, targets: Sequence[tuple[int, int]]) -> None:
-        lib, nbytes = libraries(), sum(end - start for start, end in targets)
-        size = max(_LEAST_PIECE, -(-nbytes // _MOST_PIECES // 16) * 16)
-        parts = [
-            (number, start, at - start, min(size, end - at))
-            for number, (start, end) in enumerate(targets)
-            for at in range(start, end, size)
-        ]
-        self._values: Any = (ctypes.c_uint64 * MOST_COPIED)()
-        self._count = len(targets)
-        table = lib.cupy.asarray(np.array(parts, np.uint64))
-        packed = PackedArguments([table, self._values])
-        text = pieces("moved_bytes")
-        source = text["move"] + fill(text["copied_arguments"], most=MOST_COPIED)
-        kernel = lib.cupy.RawKernel(source, "copied_arguments").kernel
-        self._kept = packed, kernel  # The launch knows addresses only.
-        self._launch = partial(lib.driver.launchKernel, kernel.ptr, len(parts), 1, 1, _COPYING_THREADS, 1, 1, 0)
-        self._packed = packed.address
-
-    def run(self, addresses: list[int], stream: int) -> None:
-        """Put the copies from these addresses on a stream; an array that is its target is left as it is."""
-        self._values[: self._count] = addresses
-        self._launch(stream, self._packed, 0)
 
 
 def fresh_copies(arrays: Sequence[Any]) -> list[Any]:

@@ -31,7 +31,7 @@ from streamscope.measuring.choice import Choice
 from streamscope.measuring.elimination import in_turns
 from streamscope.order.collectives import AS_CAPTURED
 from streamscope.parallelising.calls import Arguments, Calls, described, name_of
-from streamscope.parallelising.captured_call import CapturedCall, GraphLaunch
+from streamscope.parallelising.captured_call import MISSED, CapturedCall, GraphLaunch, QuickCall
 from streamscope.parallelising.device_arrays import out_of_memory
 from streamscope.parallelising.flat_function import captured
 from streamscope.parallelising.parallelised import CAPTURED, PARALLEL, Capture, Gain, Parallelised
@@ -208,8 +208,8 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, argume
             assert flat.returned is not None
             call = CapturedCall(wanted.title, flat.tree, slots, flat.returned, found.results, _launch_of(prepared), wanted.fresh, random)
             call.mode, call.given = mode, flat.given
-            call.learn(calls)
-            call_us = _beyond_launch_us(call, calls, arguments, prepared.put_back)
+            quickly = call.quick_path(calls)
+            call_us = _beyond_launch_us(call, quickly, calls, arguments, prepared.put_back)
             found.clear_outputs()
         except HungError:
             hung = True  # To put back is to wait for the device, for ever.
@@ -234,10 +234,12 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, argume
             call_us=call_us,
             compared=call.compared,
         )
-    return Capture(call, found, gain, prepared)
+    return Capture(call, found, gain, prepared, quickly)
 
 
-def _beyond_launch_us(call: CapturedCall, calls: Calls, arguments: Arguments, put_back: Callable[[], object]) -> tuple[float, float]:
+def _beyond_launch_us(
+    call: CapturedCall, quickly: QuickCall, calls: Calls, arguments: Arguments, put_back: Callable[[], object]
+) -> tuple[float, float]:
     """Return how much longer a call takes than the launch of its graph, in µs: until the device is done, and on the host.
 
     Both take turns, each from the same state and with the arguments that were given.
@@ -246,9 +248,7 @@ def _beyond_launch_us(call: CapturedCall, calls: Calls, arguments: Arguments, pu
     inputs, keywords = calls.call(lambda *inputs, **keywords: (inputs, keywords), arguments)
 
     def called() -> None:
-        if call.is_as_captured(calls.mode()) and (found := call.quick(inputs, keywords)) is not None:
-            call.run(*found)
-        else:
+        if quickly(inputs, keywords) is MISSED:
             call.run(call.arrays_of(calls.arguments(inputs, keywords)) or ())
 
     def times_us(run: Callable[[], object]) -> tuple[float, float]:

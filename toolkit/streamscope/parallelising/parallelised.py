@@ -23,7 +23,7 @@ from streamscope.engines.prepared import Prepared
 from streamscope.errors import ProgramError
 from streamscope.measuring.choice import Choice, Standing
 from streamscope.parallelising.calls import Arguments, Calls, Mode
-from streamscope.parallelising.captured_call import CapturedCall
+from streamscope.parallelising.captured_call import MISSED, CapturedCall, QuickCall
 from streamscope.parallelising.proving import Proof
 from streamscope.parallelising.trees import put_together
 from streamscope.results.result import Result
@@ -226,6 +226,7 @@ class Capture:
     captured: CapturedFunction
     gain: Gain
     prepared: Prepared
+    quickly: QuickCall
 
     @cached_property
     def comparison(self) -> Comparison:
@@ -278,11 +279,12 @@ class Parallelised(Result):
             Your stream is being captured.
         """
         captures = self._captures  # Read once: other threads may put another one first.
-        mode = self._calls.mode()
-        call = captures[0].call
-        if call.is_as_captured(mode) and (found := call.quick(inputs, keywords)) is not None:
-            return call.run(*found)
-        arguments = self._calls.arguments(inputs, keywords)
+        for capture in captures:
+            if (result := capture.quickly(inputs, keywords)) is not MISSED:
+                if capture is not captures[0]:
+                    self._used(capture)
+                return result
+        mode, arguments = self._calls.mode(), self._calls.arguments(inputs, keywords)
         for capture in captures:
             arrays = capture.call.arrays_of(arguments) if capture.call.is_as_captured(mode) else None
             if arrays is not None:

@@ -213,8 +213,12 @@ def maker(tree: Tree) -> Callable[[Sequence[Any]], Any]:
     if not isinstance(tree, _Branch) or tree.kind not in (list, tuple, dict):
         return partial(put_together, tree)
     kind, names, parts = tree.kind, tree.names, [maker(part) for part in tree.parts]
+    numbers = [part.number for part in tree.parts if isinstance(part, Array)]
     if kind is dict:
         return lambda arrays: {name: make(arrays) for name, make in zip(names, parts, strict=True)}
+    if len(numbers) == len(parts) > 1:
+        get = itemgetter(*numbers)
+        return get if kind is tuple else lambda arrays: list(get(arrays))
     return lambda arrays: kind([make(arrays) for make in parts])
 
 

@@ -1,0 +1,75 @@
+"""What the quick path of a call compares."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.parallelising.like_cupy import Like
+
+from streamscope.parallelising import device_arrays
+from streamscope.parallelising.device_arrays import key
+from streamscope.parallelising.quick_call import address_reader, addresses_reader, alike
+
+
+def reader(memory, *others, copied=True):
+    regions = sorted(map(device_arrays.extent, (memory, *others)))
+    return address_reader(memory, ([start for start, _ in regions], [end for _, end in regions]), copied=copied)
+
+
+views = st.sampled_from([np.s_[:2, :3], np.s_[:3, :2], np.s_[2:4, 1:4], np.s_[:2, 2::-1], np.s_[:4:2, :3], np.s_[:2, :6:2], np.s_[0, :3]])
+
+
+@given(views, views, st.booleans(), st.sampled_from(["f4", "i4"]))
+def test_a_reader_takes_arrays_of_the_same_layout_that_lie_free_and_no_others(kept, passed, turned, dtype):
+    memory = Like(np.zeros((4, 6), "f4")[kept].copy())
+    values = np.zeros((4, 6), dtype)[passed]
+    array = Like(values.T if turned else values)
+    same_kind = key(array) == key(memory) and array.strides == memory.strides
+    assert reader(memory)(array) == (array.data.ptr if same_kind else None)
+    assert reader(memory, Like(array.values[-1:]))(array) is None  # Another argument's memory, in which it ends.
+    assert reader(memory, copied=False)(array) is None
+    assert reader(memory, copied=False)(memory) == memory.data.ptr
+
+
+def test_a_reader_takes_tensors_of_the_same_layout_and_no_others(torch):
+    rows = torch.zeros(4, 6)
+    for memory, taken, refused in (
+        (rows, [rows + 1, torch.nn.Parameter(rows + 1)], [rows.t().contiguous().t(), rows.half(), rows[:2], rows.expand(1, 4, 6), 3.0]),
+        (rows.t(), [(rows + 1).t()], [rows.reshape(6, 4), rows]),
+        (rows[:, :0], [torch.zeros(4, 0)], [torch.zeros(0, 4)]),
+        (torch.zeros(3, 1), [torch.ones(3, 2)[:, 1:].contiguous(), torch.ones(1, 3).t()], [torch.ones(3, 2)[:, 1:]]),
+        (torch.zeros(3, dtype=torch.complex64), [torch.ones(3) + 1j], [(torch.ones(3) + 1j).conj()]),
+        (torch.zeros(1), [torch.ones(1)], [(torch.ones(1) + 1j).conj().imag]),
+        (torch.zeros(3, dtype=torch.complex64).conj(), [], [torch.ones(3) + 1j, (torch.ones(3) + 1j).conj()]),
+    ):
+        read = reader(memory)
+        assert [read(array) for array in taken] == [array.data_ptr() for array in taken]
+        assert [read(array) for array in refused] == [None] * len(refused)
+
+
+def test_addresses_are_told_of_all_tensors_that_fit_whatever_was_asked_before(torch, monkeypatch):
+    """The guards of PyTorch are those of the last tensors that fitted."""
+    memories = [torch.zeros(4, 6), torch.zeros(3, dtype=torch.complex64)]
+    reaches = sorted(map(device_arrays.extent, memories))
+    addresses_of = addresses_reader(memories, [True, True], ([start for start, _ in reaches], [end for _, end in reaches]))
+    fitting = [torch.ones(4, 6), torch.nn.Parameter(torch.ones(4, 6)), memories[0]]
+    other = [torch.ones(4, 6).half(), torch.ones(6, 4).t(), torch.ones(6, 4), torch.ones(4, 6)._neg_view(), memories[0].view(-1)[4:16]]
+    z = torch.ones(3, dtype=torch.complex64)
+    for first in [*fitting, *other, *fitting, *other]:
+        for second in (z, z.conj(), memories[1]):
+            fits = any(first is one for one in fitting) and not second.is_conj()
+            assert addresses_of([first, second]) == ((first.data_ptr(), second.data_ptr()) if fits else None)
+
+
+def test_guards_tell_whatever_a_call_has_to_compare(torch):
+    x, z = torch.zeros(4, 6), torch.zeros(3, dtype=torch.complex64)
+    check = alike([x, z])
+    if check is None:
+        pytest.skip(f"guards of PyTorch {torch.__version__} are not used")
+    assert check(torch.ones(4, 6), torch.ones(3) + 1j)
+    for one in (x.half(), x.int(), x[:3], x.t().contiguous().t(), x[:, ::2], x.to("meta"), x._neg_view(), x.to_sparse(), 3.0):
+        assert not check(one, z)
+    assert not check(x, z.conj())
+    assert alike([torch.Tensor._make_subclass(type("Own", (torch.Tensor,), {}), x)]) is None

@@ -1,0 +1,219 @@
+"""The quick path of a call: what it compares is bound beforehand, arrays are told by integers, and one launch copies them all."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, cast
+
+import numpy as np
+
+from streamscope.capturing.arrays import is_tensor
+from streamscope.devices.cuda.bench import PackedArguments
+from streamscope.errors import ProgramError
+from streamscope.kernels.cuda import fill, pieces
+from streamscope.kernels.library.libraries import libraries
+from streamscope.parallelising.calls import Calls
+from streamscope.parallelising.device_arrays import extent, is_array, place
+from streamscope.parallelising.trees import Array, Matcher, Tree, matcher, parts_of
+
+MOST_COPIED = 64
+"""Arrays that one launch copies: their addresses are its arguments."""
+_COPYING_THREADS, _LEAST_PIECE, _MOST_PIECES = 256, 1 << 13, 2048
+"""Of a block, which copies a piece of at least so many bytes; the pieces of all arrays together are about so many at most."""
+
+_MOST_PATTERNS = 64
+"""Ways to write a call that are known at a time."""
+_MOST_KNOWN = 4096
+"""Addresses of arguments that are known at a time."""
+_END = 2**64
+"""Behind all addresses."""
+_Regions = tuple[Sequence[int], Sequence[int]]
+"""Where regions of memory begin and end; they are sorted and apart."""
+
+
+class Arranger:
+    """Finds the arrays of a call in the order of the captured ones; None where the call is another one."""
+
+    def __init__(self, tree: Tree, arrays: int, calls: Calls) -> None:
+        self._count = arrays
+        self._pattern = lru_cache(_MOST_PATTERNS)(partial(_pattern, tree, arrays, calls))
+        self.straight = arrays if self._pattern(arrays) == () else -1
+        """How many positional arguments a call has if those are the arrays, and all others have their defaults; -1 if that cannot be."""
+
+    def __call__(self, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Sequence[Any] | None:
+        """Return the arrays of a call with these arguments."""
+        pattern = self._pattern(len(inputs), *keywords)
+        values = (*inputs, *keywords.values())
+        if not pattern:
+            return pattern if pattern is None else values
+        arrays: list[Any] = [None] * self._count
+        for match, value in zip(pattern, values, strict=True):
+            if not match(value, arrays):
+                return None
+        return arrays
+
+
+def _pattern(tree: Tree, arrays: int, calls: Calls, count: int, *names: str) -> Sequence[Matcher] | None:
+    """Return what the values of a call must match that is written with ``count`` arguments and further ones by name.
+
+    Nothing, if they are the arrays, each once and in their order. None if no such call is like the captured one, whose arguments are a
+    ``tree``, or if the function takes any number of arguments.
+    """
+    marks = [object() for _ in range(count + len(names))]
+    try:
+        arguments = calls.arguments(marks[:count], dict(zip(names, marks[count:], strict=True)))
+    except ProgramError:
+        return None
+    parts, numbers = parts_of(tree), {id(mark): number for number, mark in enumerate(marks)}
+    if list(arguments) != list(parts):
+        return None
+    given: list[Any] = [None] * len(marks)
+    for name, value in arguments.items():
+        if id(value) in numbers:
+            given[numbers[id(value)]] = parts[name]
+        elif not matcher(parts[name], is_array)(value, [None] * arrays):  # A default.
+            return None
+    if None in given:
+        return None
+    return () if given == [Array(number) for number in range(arrays)] else [matcher(part, is_array) for part in given]
+
+
+def addresses_reader(
+    memories: Sequence[Any], copied: Sequence[bool], regions: _Regions
+) -> Callable[[Sequence[Any]], tuple[int, ...] | None]:
+    """Return a function that tells the addresses of arrays like some memories; None where a call cannot take their bytes.
+
+    ``copied``: for each memory whether arrays that lie elsewhere may be copied to it.
+    ``regions``: memory that captured code uses, which no array that is copied may overlap.
+    """
+    readers = [address_reader(memory, regions, copied=each) for memory, each in zip(memories, copied, strict=True)]
+    # Memory of the capture never moves. So what lies beside it once, always does.
+    known: set[tuple[int, ...]] = set()
+    tensors = bool(memories) and all(map(is_tensor, memories))
+    data_ptr: Any = sys.modules["torch"].Tensor.data_ptr if tensors else None
+    are_alike: Callable[..., bool] = _unlike
+
+    def addresses_of(arrays: Sequence[Any]) -> tuple[int, ...] | None:
+        nonlocal are_alike
+        if are_alike(*arrays) and (addresses := tuple(map(data_ptr, arrays))) in known:
+            return addresses
+        found = tuple(address for read, array in zip(readers, arrays, strict=True) if (address := read(array)) is not None)
+        if len(found) < len(readers):
+            return None
+        if len(known) == _MOST_KNOWN:
+            known.clear()
+        known.add(found)
+        if tensors:
+            are_alike = alike(arrays) or _unlike
+        return found
+
+    return addresses_of
+
+
+def _unlike(*arrays: Any) -> bool:
+    """Tell arrays that are like others, of which nothing is known."""
+    return False
+
+
+def address_reader(memory: Any, taken: _Regions, *, copied: bool) -> Callable[[Any], int | None]:
+    """Return a function that tells the address of an array like some memory; None of one that a call cannot take as bytes.
+
+    It compares library, shape, dtype, GPU and strides, and asks whether the array lies in memory that captured code uses.
+
+    ``taken``: regions of that memory.
+    ``copied``: whether arrays that lie elsewhere may be copied to the memory.
+    """
+    own, shape, dtype = place(memory)[0], memory.shape, memory.dtype
+    low, high = extent(memory)
+    low, high, copied = low - own, high - own, copied and high - low == memory.nbytes
+    starts, ends = [*taken[0], _END], [*taken[1], _END]
+
+    def free(address: int) -> int | None:
+        """Return the address of an array that lies elsewhere than the memory."""
+        return address if copied and starts[bisect_right(ends, address + low)] >= address + high else None
+
+    if not is_tensor(memory):
+        strides, gpu, array_type = memory.strides, memory.device.id, type(memory)
+
+        def of_array(array: Any) -> int | None:
+            if type(array) is array_type and array.shape == shape and array.dtype == dtype and array.strides == strides:
+                address: int = array.data.ptr
+                if array.device.id == gpu:
+                    return address if address == own else free(address)
+            return None
+
+        return of_array
+
+    stride, device, tensor = memory.stride(), memory.device, sys.modules["torch"].Tensor
+    in_rows, conjugates = memory.is_contiguous(), dtype.is_complex
+    if memory.is_conj() or memory.is_neg():
+        return lambda array: None
+
+    def of_tensor(array: Any) -> int | None:
+        if (
+            isinstance(array, tensor)
+            and array.dtype is dtype
+            and array.shape == shape
+            and (array.is_contiguous() if in_rows else array.stride() == stride)
+            and array.device == device
+            and not array.is_neg()
+            and not (conjugates and array.is_conj())
+        ):
+            address: int = array.data_ptr()
+            return address if address == own else free(address)
+        return None
+
+    return of_tensor
+
+
+_KNOWN_GUARDS = range(11, 14)
+"""Minor versions of PyTorch 2 whose guards have been tried."""
+
+
+def alike(tensors: Sequence[Any]) -> Callable[..., bool] | None:
+    """Return a function that tells whether tensors are like these: class, dtype, GPU, shape, strides, and how their elements are read.
+
+    It is the one by which `torch.compile` tells calls, since one function in C++ takes a fifth of the time of all questions. None where
+    this PyTorch's is not known.
+    """
+    torch = sys.modules["torch"]
+    major, minor, *_ = torch.__version__.split(".")
+    if major != "2" or int(minor) not in _KNOWN_GUARDS or any(type(one) not in (torch.Tensor, torch.nn.Parameter) for one in tensors):
+        return None
+    guards = torch._C._dynamo.guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)  # noqa: SLF001
+    return cast("Callable[..., bool]", guards.check)
+
+
+class Copying:
+    """Copies into arrays that have no gaps, from wherever others of the same layout lie: one launch, whose arguments are addresses.
+
+    ``targets``: where the memory of each array begins and ends.
+    """
+
+    def __init__(self, targets: Sequence[tuple[int, int]]) -> None:
+        lib, nbytes = libraries(), sum(end - start for start, end in targets)
+        size = max(_LEAST_PIECE, -(-nbytes // _MOST_PIECES // 16) * 16)
+        parts = [
+            (number, start, at - start, min(size, end - at))
+            for number, (start, end) in enumerate(targets)
+            for at in range(start, end, size)
+        ]
+        self._values: Any = (ctypes.c_uint64 * MOST_COPIED)()
+        self._count = len(targets)
+        table = lib.cupy.asarray(np.array(parts, np.uint64))
+        packed = PackedArguments([table, self._values])
+        text = pieces("moved_bytes")
+        source = text["move"] + fill(text["copied_arguments"], most=MOST_COPIED)
+        kernel = lib.cupy.RawKernel(source, "copied_arguments").kernel
+        self._kept = packed, kernel  # The launch knows addresses only.
+        self._launch = partial(lib.driver.launchKernel, kernel.ptr, len(parts), 1, 1, _COPYING_THREADS, 1, 1, 0)
+        self._packed = packed.address
+
+    def run(self, addresses: tuple[int, ...], stream: int) -> None:
+        """Put the copies from these addresses on a stream; an array that is its target is left as it is."""
+        self._values[: self._count] = addresses
+        self._launch(stream, self._packed, 0)
