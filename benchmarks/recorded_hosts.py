@@ -1,8 +1,10 @@
 """How well several GPUs are recorded: engines by events against PyTorch's profiler, GPU by GPU; their clocks against CUPTI's; `ss.record`.
 
-*Busy*: the same prepared program is recorded by the default recorder and by PyTorch's profiler, in runs of their own; the medians count.
-*Starts*: events and CUPTI watch the same run, so each tells when every launch ended. By how much they disagree on one GPU, and on another,
-is how far apart the two GPUs are in our traces.
+*Busy, in one run*: events and CUPTI watch the same run; what the default recorder makes of the events is held against CUPTI's records.
+*Busy, in runs of their own*: the same prepared program under the default recorder and under PyTorch's profiler; the medians count. Each run
+splits the waiting of collectives in another way between the GPUs, and the profiler delays launches, so that one has this in it, too.
+*Starts*: in the same runs, each tells when every launch ended. By how much they disagree on one GPU, and on another, is how far apart the
+two GPUs are in our traces.
 *Record*: a function of PyTorch on all GPUs, with products, copies between GPUs and collectives, in turns by `ss.record` and the profiler.
 
     python benchmarks/recorded_hosts.py GPUS RESULT.json
@@ -11,14 +13,16 @@ is how far apart the two GPUs are in our traces.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from provenance import provenance
@@ -28,7 +32,13 @@ from streamscope.engine_entry import ENGINES
 from streamscope.engines.binding import settled
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
-from streamscope.recording.passes import natural_pass, steps_of
+from streamscope.recording.calibration import calibrate
+from streamscope.recording.cupti import CuptiRecorder
+from streamscope.recording.events import EventRecorder
+from streamscope.recording.kernel_times import kernel_times
+from streamscope.recording.launch_kernels import stretched
+from streamscope.recording.passes import NaturalPass, natural_pass, steps_of
+from streamscope.recording.placing import Placed
 from streamscope.recording.recorders import recorder_of
 from streamscope.recording.subscription import WORK, subscription
 from streamscope.trace.spans import DEVICE_KINDS
@@ -99,26 +109,59 @@ def by_profiler(prepared: Prepared, reload: Callable[[], None]) -> list[dict[str
     return [busy_us(_times(events[each * run : each * (run + 1)])) for run in range(1, 1 + RUNS)]
 
 
-def clocks_apart_us(prepared: Prepared, device: Any) -> dict[str, float]:
-    """Return by how much later than CUPTI our events say that the work of each GPU ended, less the same of GPU 0; in one run."""
-    differences: dict[str, list[float]] = {}
-    steps = steps_of(prepared)
-    for _ in range(TURNS):
-        with prepared.lock, settled(prepared.streams.values()), subscription().recording(WORK) as found:
-            natural = natural_pass(prepared)
-        work = found[0].work
-        late: dict[int, list[float]] = {}
-        offset_ns = subscription().now_ns() - prepared.device.now_ns()
+@dataclass
+class Watched:
+    """What events and CUPTI say of the same runs of a program, by GPU: how long each is busy in us, and how late events are in ns."""
+
+    events_us: list[dict[str, float]] = field(default_factory=list)
+    cupti_us: list[dict[str, float]] = field(default_factory=list)
+    late_ns: list[dict[str, float]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, prepared: Prepared, reload: Callable[[], None], recorder: EventRecorder) -> Watched:
+        """Let both watch some runs; the first of a session is left out, since it takes longer."""
+        found, calibration = cls(), calibrate(recorder.device)
+        for _ in range(1 + TURNS):
+            reload()
+            with prepared.lock, settled(prepared.streams.values()), subscription().recording(WORK) as records:
+                natural = natural_pass(prepared)
+                offset_ns = subscription().now_ns() - prepared.device.now_ns()
+            placed = recorder.placed(prepared, natural, calibration)
+            found._add(prepared, natural, placed, records[0].work, offset_ns)
+        return cls(found.events_us[1:], found.cupti_us[1:], found.late_ns[1:])
+
+    def _add(self, prepared: Prepared, natural: NaturalPass, placed: Sequence[Placed], work: Any, offset_ns: int) -> None:
+        indices = cast("Any", prepared.device).indices
+        number = {gpu: place for place, gpu in enumerate(indices)}
+        work = work[work["start_ns"] >= natural.host[0].start_ns + offset_ns]
+        self.cupti_us.append(busy_us((number[gpu], start, end) for gpu, start, end in work[["gpu", "start_ns", "end_ns"]].tolist()))
+        pieces = (
+            (one.step.launch.gpu, piece.start_ns, piece.end_ns)
+            for one in placed
+            for piece in stretched(one.pieces, one.start_ns, one.end_ns)
+        )
+        self.events_us.append(busy_us(pieces))
+        steps = steps_of(prepared)
+        late = {}
         for gpu in range(prepared.program.gpus):
-            ended = [index for index in natural.ends_ns if getattr(steps[index].stream, "gpu", 0) == gpu]
-            theirs = np.sort(work["end_ns"][work["gpu"] == device.indices[gpu]])
-            ends = np.array([natural.ends_ns[index] + offset_ns for index in ended])
-            late[gpu] = [own - theirs[np.abs(theirs - own).argmin()] for own in ends]
-        for gpu, values in late.items():
-            differences.setdefault(str(gpu), []).append(float(np.median(values) - np.median(late[0])) / 1e3)
-    return {gpu: statistics.median(values) for gpu, values in differences.items()} | {
-        f"{gpu} worst": max(values, key=abs) for gpu, values in differences.items()
-    }
+            theirs = np.sort(work["end_ns"][work["gpu"] == indices[gpu]])
+            ends = [end + offset_ns for index, end in natural.ends_ns.items() if getattr(steps[index].stream, "gpu", 0) == gpu]
+            late[str(gpu)] = float(np.median([end - theirs[np.abs(theirs - end).argmin()] for end in ends])) if ends else math.nan
+        self.late_ns.append(late)
+
+    def off(self) -> dict[str, float]:
+        """Return by which share each GPU is busy longer as events say, the median of the runs."""
+        return {
+            gpu: statistics.median(own[gpu] / their[gpu] - 1 for own, their in zip(self.events_us, self.cupti_us, strict=True))
+            for gpu in self.cupti_us[0]
+        }
+
+    def apart_us(self) -> dict[str, float]:
+        """Return by how much later than CUPTI our events say that the work of each GPU ended, less the same of GPU 0: median and worst."""
+        apart = {gpu: [(one[gpu] - one["0"]) / 1e3 for one in self.late_ns] for gpu in self.late_ns[0]}
+        return {gpu: statistics.median(values) for gpu, values in apart.items()} | {
+            f"{gpu} worst": max(values, key=abs) for gpu, values in apart.items()
+        }
 
 
 def engines(gpus: int) -> list[dict[str, Any]]:
@@ -138,16 +181,20 @@ def engines(gpus: int) -> list[dict[str, Any]]:
             trace = recorder_of(device).record(prepared, reload)
             made.append((name, settings, engine, prepared, reload, trace))
     rows = []
-    for name, settings, engine, prepared, _, trace in made:
-        apart = clocks_apart_us(prepared, device) if engine == "async" else None
+    for name, settings, engine, prepared, reload, trace in made:
+        _, runs = CuptiRecorder.on(device).runs(prepared, reload, beside_others=False)
+        watched = Watched.of(prepared, reload, replace(EventRecorder.on(device), seen=kernel_times([run.spans() for run in runs])))
         stated = {key: value for key, value in trace.info.calibration.items() if "clock" in key}
-        row: dict[str, Any] = {"workload": name, "settings": settings, "engine": engine, "apart_us": apart, "stated": stated}
-        first_us = min(start for _, start, _ in times_of(trace)) / 1e3
-        rows.append(row | {"busy_us": busy_us(times_of(trace)), "first_us": first_us})
+        row: dict[str, Any] = {"workload": name, "settings": settings, "engine": engine, "apart_us": None, "stated": stated}
+        if engine in ("sync", "async", "dual"):
+            row["apart_us"] = watched.apart_us()
+        rows.append(row | {"busy_us": busy_us(times_of(trace)), "together": asdict(watched), "off": watched.off()})
+        shown = {gpu: round(100 * off, 1) for gpu, off in watched.off().items()}
+        print(name, engine, "same runs", shown, watched.cupti_us[0], watched.events_us[0], row["apart_us"], flush=True)
     for row, (*_, prepared, reload, _) in zip(rows, made, strict=True):
         row["profiler_busy_us"] = median_of(by_profiler(prepared, reload))
-        row["off"] = {gpu: row["busy_us"][gpu] / theirs - 1 for gpu, theirs in row["profiler_busy_us"].items() if theirs}
-        print(row["workload"], row["engine"], {gpu: round(100 * off, 1) for gpu, off in row["off"].items()}, row["apart_us"], flush=True)
+        row["off_apart"] = {gpu: row["busy_us"][gpu] / theirs - 1 for gpu, theirs in row["profiler_busy_us"].items() if theirs}
+        print(row["workload"], row["engine"], "runs apart", {gpu: round(100 * off, 1) for gpu, off in row["off_apart"].items()}, flush=True)
     return rows
 
 

@@ -20,7 +20,6 @@ from streamscope.recording.calibration import Clock, align_clock, align_clocks, 
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder, ended_together
 from streamscope.recording.kernel_times import kernel_times
-from streamscope.recording.placing import Placed
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
 
@@ -145,15 +144,43 @@ def test_a_waiting_part_of_a_collective_shows_its_waiting():
     assert end == pytest.approx(late_end, abs=2000)
 
 
-@pytest.mark.parametrize(("returned", "expected"), [(90.0, [100.0, 104.0]), (130.0, [100.0, 101.5])])
+@pytest.mark.parametrize(("returned", "expected"), [(90, [100.0, 104.0]), (130, [100.0, 101.5])])
 def test_a_collective_that_ended_before_its_events_were_recorded_ends_as_it_does_first(returned, expected):
     prepared = prepared_workload("data-parallel", "async")
-    parts = [bound.step for bound in passes.steps_of(prepared) if passes.is_part(bound.step)][:2]
-    placed = [Placed(step, 0, 50.0, end, Basis.DERIVED, ()) for step, end in zip(parts, (100.0, 104.0), strict=True)]
-    host = [passes.HostInterval(parts[1], 0, 80), passes.HostInterval(None, int(returned), 200)]
-    natural = passes.NaturalPass(host, {}, Clock(prepared.device, None, 0.0, 1.5), 200)
-    found = ended_together(placed, natural)
-    assert [(one.step, one.start_ns, one.end_ns) for one in found] == [(step, 50.0, end) for step, end in zip(parts, expected, strict=True)]
+    steps = passes.steps_of(prepared)
+    parts = [index for index, bound in enumerate(steps) if passes.is_part(bound.step)][:2]
+    host = [passes.HostInterval(bound.step, 0, 80) for bound in steps[: parts[1] + 1]] + [passes.HostInterval(None, returned, 200)]
+    natural = passes.NaturalPass(host, dict(zip(parts, (102.0, 106.0), strict=True)), Clock(prepared.device, None, 0.0, 1.5), 200)
+    assert list(ended_together(steps, natural, 2.0).values()) == expected
+
+
+def test_a_short_collective_that_ends_earlier_than_its_event_says_is_no_shorter():
+    prepared = prepared_workload("data-parallel", "async")
+    log = DeviceLogRecorder(prepared.device, prepared.device.log).record(prepared)
+    recorder = replace(EventRecorder.on(prepared.device), seen=kernel_times([log.spans]))
+    steps, natural = passes.steps_of(prepared), passes.natural_pass(prepared)
+    parts = [index for index, bound in enumerate(steps) if passes.is_part(bound.step)]
+    late = replace(natural, ends_ns=natural.ends_ns | {index: natural.ends_ns[index] + 9000 for index in parts[1::2]})
+    calibration = calibrate(prepared.device)
+    there, shifted = ([one for one in recorder.placed(prepared, each, calibration) if passes.is_part(one.step)] for each in (natural, late))
+    for one, other in zip(there, shifted, strict=True):
+        assert other.end_ns - other.start_ns == pytest.approx(one.end_ns - one.start_ns, abs=1)
+
+
+@pytest.mark.parametrize("engine", ["graph", "graph-dual"])
+def test_events_in_a_graph_tell_when_it_begins_on_each_gpu(engine):
+    prepared = prepared_workload("data-parallel", engine)
+    log = prepared.device.log
+    log.clear()
+    log.enabled = True
+    natural = passes.natural_pass(prepared)
+    (begun,) = natural.graph_begins_ns.values()
+    (replay,) = [bound for bound in prepared.bound if bound.graph is not None]
+    recorded = {(one.operation, one.part): one.start_ns for one in log if one.start_ns >= natural.host[0].start_ns}
+    firsts = [replay.inner[index].step.launch for index in begun]
+    assert {launch.gpu for launch in firsts} == {0, 1}
+    for launch, begin in zip(firsts, begun.values(), strict=True):
+        assert begin == pytest.approx(recorded[launch.operation, launch.part], abs=natural.clock.uncertainty_ns + 1000)
 
 
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])

@@ -63,6 +63,6 @@ def test_nothing_begins_before_its_graph_is_launched_and_the_first_collective_en
     """A profiler launched the graph for 30 ns longer: GPU 0 (launches 0 to 2) began that much too early, GPU 1 (3 and 4) did not."""
     times = {0: (-30.0, -10.0), 1: (-8.0, 5.0), 2: (5.0, 50.0), 3: (2.0, 22.0), 4: (24.0, 50.0)}
     before = {0: [], 1: [0], 2: [1], 3: [], 4: [3]}
-    found = none_before(0.0, times, before, parts={2, 4})
+    found = none_before(dict.fromkeys(times, 0.0), times, before, parts={2, 4})
     assert found == {0: (0.0, 20.0), 1: (20.0, 33.0), 2: (33.0, 50.0), 3: (2.0, 22.0), 4: (24.0, 50.0)}
-    assert none_before(-30.0, times, before, parts={2, 4}) == times
+    assert none_before(dict.fromkeys(times, -30.0), times, before, parts={2, 4}) == times

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from streamscope.devices.link_model import LinkModel
 from streamscope.devices.protocol import Call, Device
 from streamscope.devices.reference import reference_kernel
 from streamscope.engines.binding import BoundStep, settled
@@ -92,7 +91,7 @@ class EventRecorder:
         # Calibrated for each trace: the excess drifts by some tenths of a microsecond while clocks go up.
         calibration = calibrate(self.device)
         reload()
-        placed = self._placed(prepared, natural, calibration)
+        placed = self.placed(prepared, natural, calibration)
         late = shift_ns(placed, natural, natural.clock.uncertainty_ns + calibration.end_latency_ns)
         spans = spans_of_run(prepared, natural.host, placed, late)
         info = self._info(prepared, natural, calibration, passes)
@@ -101,17 +100,18 @@ class EventRecorder:
         trace = Trace(spans, info, origins, collectives=collectives, peers=peers, memory=memory_of(prepared))
         return said.onto(trace, natural.host[0].start_ns, natural.host[-1].end_ns)
 
-    def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
+    def placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""
         steps = steps_of(prepared)
         durations, pieces = self._launches(prepared, steps)
+        latency_ns = calibration.end_latency_ns
         placed: list[Placed] = []
-        for index, recorded_ns in natural.ends_ns.items():
-            bound, end = steps[index], recorded_ns - calibration.end_latency_ns
+        for index, end in ended_together(steps, natural, latency_ns).items():
+            bound = steps[index]
             if isinstance(bound.step, Issue) and is_part(bound.step):
                 call = call_of(bound.step, index)
                 # Its stream got there before the call had put the collective on it, which takes that call some 20 µs.
-                begin = max(natural.begins_ns[index] + calibration.end_latency_ns, natural.host[call].end_ns)
+                begin = max(natural.begins_ns[index] + latency_ns, natural.host[call].end_ns)
                 if self.seen is not None:
                     begin = max(natural.begins_ns[index], end - durations[index])
                 placed.append(_placed_part(bound.step, call, min(begin, end), end))
@@ -119,22 +119,16 @@ class EventRecorder:
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
             else:
-                placed += self.placed_in_graph(prepared, bound, index, end, self._begun_ns(bound, natural.host[index]))
-        return ended_together(placed, natural)
-
-    def _begun_ns(self, replay: BoundStep, launched: HostInterval) -> float:
-        """Return when a graph over several GPUs could begin on idle ones: as long before its launch returns as measured hosts say."""
-        issued = [bound.step for bound in replay.inner if isinstance(bound.step, Issue)]
-        gpus = len({step.launch.gpu for step in issued})
-        tail_ns = LinkModel.load().graph_tail_ns(gpus, sum(is_part(step) for step in issued))
-        return max(launched.start_ns, launched.end_ns - tail_ns)
+                begun = {first: begin + latency_ns for first, begin in natural.graph_begins_ns.get(index, {}).items()}
+                placed += self.placed_in_graph(prepared, bound, index, end, begun)
+        return placed
 
     def placed_in_graph(
-        self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float, begin_ns: float = -np.inf
+        self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float, begun_ns: Mapping[int, float] = MappingProxyType({})
     ) -> list[Placed]:
         """Return the launches of a replay by the host call ``correlation`` that ended at ``end_ns``.
 
-        ``begin_ns`` is when it could begin, if it is over several GPUs.
+        ``begun_ns`` is when those could begin that depend on none, if it is over several GPUs.
         """
         inner = [bound.step for bound in replay.inner]
         alone, pieces = self._launches(prepared, replay.inner, correlation)
@@ -145,9 +139,8 @@ class EventRecorder:
                 index: self.seen.in_replay_ns.get(key_of(replay.inner[index], index, correlation), (0.0, 0.0)) for index, _ in launches
             }
             times = {index: (end_ns + start, end_ns + end) for index, (start, end) in seen_ns.items()}
-            if prepared.program.gpus > 1:
-                parts = {index for index, step in launches if is_part(step)}
-                times = none_before(begin_ns, times, dependencies(inner), parts)
+            if begun_ns:
+                times = none_before(begun_ns, times, dependencies(inner), {index for index, step in launches if is_part(step)})
             return [Placed(step, correlation, times[i][0], times[i][1], Basis.PLACED, pieces[i]) for i, step in launches]
         try:
             before_end, begun = graph_ends_pass(prepared, replay, self.passes)
@@ -212,32 +205,24 @@ def _placed_part(step: Issue, correlation: int, start_ns: float, end_ns: float) 
     return Placed(step, correlation, start_ns, end_ns, Basis.DERIVED, (whole_piece(step.launch, end_ns - start_ns),))
 
 
-def ended_together(placed: Sequence[Placed], natural: NaturalPass) -> list[Placed]:
-    """Return launches whose collectives end everywhere when they end first, within the clocks' uncertainty.
+def ended_together(steps: Sequence[BoundStep], natural: NaturalPass, latency_ns: float) -> dict[int, float]:
+    """Return when what the steps put on the device ended; parts of a collective end everywhere when they end first, within the clocks.
 
     The events behind the parts are recorded when the call for all parts has returned, one GPU after the other. Those of a short
     collective, which has ended by then, are late. Parts that await the same parts end together.
     """
-    first: dict[tuple[int, tuple[int, ...]], float] = {}
-    for one in placed:
-        if key := _awaited(one):
-            first[key] = min(one.end_ns, first.get(key, np.inf))
-    found = []
-    for one in placed:
-        key = _awaited(one)
-        if key and first[key] < natural.host[one.correlation + 1].start_ns:
-            end = min(one.end_ns, first[key] + natural.clock.uncertainty_ns)
-            one = _placed_part(one.step, one.correlation, min(one.start_ns, end), end)  # noqa: PLW2901
-        found.append(one)
-    return found
-
-
-def _awaited(one: Placed) -> tuple[int, tuple[int, ...]] | None:
-    """Return the call and the awaited parts of a part of a collective outside of graphs; None for anything else."""
-    launch = one.step.launch
-    if launch.collective is None or one.basis is not Basis.DERIVED:
-        return None
-    return one.correlation, launch.collective.awaits(launch.part)
+    ends = {index: recorded_ns - latency_ns for index, recorded_ns in natural.ends_ns.items()}
+    together: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+    for index in ends:
+        step = steps[index].step
+        if isinstance(step, Issue) and step.launch.collective is not None:
+            key = call_of(step, index), step.launch.collective.awaits(step.launch.part)
+            together.setdefault(key, []).append(index)
+    for (call, _), parts in together.items():
+        first = min(ends[index] for index in parts)
+        if first < natural.host[call + 1].start_ns:
+            ends |= {index: min(ends[index], first + natural.clock.uncertainty_ns) for index in parts}
+    return ends
 
 
 def spans_of_run(prepared: Prepared, host: Sequence[HostInterval], placed: Sequence[Placed], late_ns: float) -> SpanTable:

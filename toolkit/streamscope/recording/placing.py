@@ -82,9 +82,9 @@ def place_in_graph(steps: Sequence[Step], durations_ns: Mapping[int, float], end
 
 
 def none_before(
-    begin_ns: float, times: Mapping[int, tuple[float, float]], before: Mapping[int, Collection[int]], parts: Collection[int]
+    begins_ns: Mapping[int, float], times: Mapping[int, tuple[float, float]], before: Mapping[int, Collection[int]], parts: Collection[int]
 ) -> dict[int, tuple[float, float]]:
-    """Return starts and ends of a graph's launches of which none begins earlier than the graph.
+    """Return starts and ends of a graph's launches of which none begins earlier than it can: at ``begins_ns``, if it depends on none.
 
     A profiler makes the launch of a graph take longer. Then its GPUs begin farther apart, and those that are first wait longer for the
     others than they do without it. So what would begin too early begins with the graph, or behind what it depends on, and takes as long;
@@ -94,7 +94,7 @@ def none_before(
     moved: set[int] = set()
     for index, earlier in before.items():
         start, end = times[index]
-        ready = max([begin_ns, *(found[other][1] for other in moved.intersection(earlier))])
+        ready = max([begins_ns.get(index, -np.inf), *(found[other][1] for other in moved.intersection(earlier))])
         if ready > start:
             moved.add(index)
             end = max(end, ready) if index in parts else end + ready - start
