@@ -4,6 +4,9 @@ A fault is an operand that fails, Ctrl-C at any call of a push or of a wait, or 
 GPU. Collectives are then skipped or aborted on all GPUs. Where a trial does not end within a minute, the process ends with the stacks.
 
     python benchmarks/pushed_faults.py RESULT [--device cuda] [--gpus 2] [--pushes 20000] [--faults operand=1000,...]
+                                              [--processes 8] [--seconds 120]
+
+An aborted communicator is replaced, which takes NCCL up to a second of the host's time. So several processes share the faults and the GPUs.
 """
 
 from __future__ import annotations
@@ -11,12 +14,15 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import importlib
+import multiprocessing
+import os
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +43,15 @@ Calls, profiled = _interrupting.Calls, _interrupting.profiled
 ENGINES = ("async", "dual", "sync")
 FAULTS = {"operand": 1000, "ctrl-c in a push": 1000, "ctrl-c in a wait": 500, "time-out": 500}
 _PATIENCE_S = 60
+_FEW_CHANNELS = {"NCCL_MAX_NCHANNELS": "2", "NCCL_NVLS_ENABLE": "0"}
+"""With which NCCL makes communicators sooner; these are not about speed."""
 _LATE_NS = 5_000_000
 _LARGE = {"simulated": 4, "cuda": 4096}
 """Rows and columns of the products that keep a GPU busy; those of the simulated device start late."""
+
+
+_TOLD_S = 10
+Faults = dict[str, Counter[str]]
 
 
 def fails(values: Any) -> Any:
@@ -198,51 +210,81 @@ def pushed(device: Device, gpus: int, pushes: int, seed: int = 0) -> dict[str, i
     return done
 
 
-def planted(device: Device, gpus: int, faults: Mapping[str, int], seed: int = 0) -> dict[str, dict[str, int]]:
-    """Plant faults on every engine in turn; return how many of each kind, and how many of them were raised."""
+def planted(device: Device, gpus: int, faults: Mapping[str, int], seed: int, until_s: float) -> Faults:
+    """Plant faults on every engine in turn, while there is time; return how many of each kind, and how many of them were raised."""
     chance = random.Random(seed)
     kinds = [kind for kind, number in faults.items() for _ in range(number)]
     chance.shuffle(kinds)
     trials = [Trial(device, name, gpus, chance) for name in ENGINES]
     for trial in trials:  # Modules that are imported when Ctrl-C comes are another matter.
         trial.recover()
-    count, met = Counter[str](), Counter[str]()
+    count, met, told_s = Counter[str](), Counter[str](), time.monotonic()
     for number, kind in enumerate(kinds):
+        if time.monotonic() > until_s:
+            break
         faulthandler.dump_traceback_later(_PATIENCE_S, exit=True)
         trial = trials[number % len(trials)]
         met[kind] += trial.plant[kind]()
         trial.recover()
         count[kind] += 1
+        if time.monotonic() > told_s + _TOLD_S:
+            told_s = time.monotonic()
+            print(f"seed {seed}: {number + 1} of {len(kinds)} faults, {getattr(device, 'collective_aborts', 0)} aborts", flush=True)
     for trial in trials:
         trial.engine.close()
     faulthandler.cancel_dump_traceback_later()
-    return {kind: {"planted": count[kind], "raised": met[kind]} for kind in faults}
+    return {kind: Counter(planted=count[kind], raised=met[kind]) for kind in faults}
+
+
+def one_process(kind: str, gpus: int, pushes: int, faults: Mapping[str, int], seed: int, seconds: float) -> dict[str, Any]:
+    """Return what one process found."""
+    until_s = time.monotonic() + seconds
+    os.environ |= _FEW_CHANNELS
+    sys.unraisablehook = lambda unraisable: None  # Ctrl-C in a weak reference's callback is told of, and nothing else.
+    device = opened(kind, gpus)
+    done = pushed(device, gpus, pushes, seed) if pushes else {}
+    found = planted(device, gpus, faults, seed, until_s)
+    return {"pushes": Counter(done), "faults": found, "aborts": getattr(device, "collective_aborts", 0)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("result")
+    parser.add_argument("result", type=Path)
     parser.add_argument("--device", default="simulated")
     parser.add_argument("--gpus", type=int, default=2)
-    parser.add_argument("--pushes", type=int, default=3000)
+    parser.add_argument("--pushes", type=int, default=3000, help="of each process, on each engine")
     parser.add_argument("--faults", default=",".join(f"{kind}={number}" for kind, number in FAULTS.items()))
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no more faults are planted")
     options = parser.parse_args()
-    sys.unraisablehook = lambda unraisable: None  # Ctrl-C in a weak reference's callback is told of, and nothing else.
-    faults = {kind: int(number) for kind, number in (each.split("=") for each in options.faults.split(",") if each)}
-    device = opened(options.device, options.gpus)
-    begin_s = time.monotonic()
+    asked = {kind: int(number) for kind, number in (each.split("=") for each in options.faults.split(",") if each)}
+    begin_s, pushes, faults, aborts = time.monotonic(), Counter[str](), {kind: Counter[str]() for kind in asked}, 0
+    with ProcessPoolExecutor(options.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        shares = [
+            {kind: len(range(seed, number, options.processes)) for kind, number in asked.items()} for seed in range(options.processes)
+        ]
+        each = [
+            pool.submit(one_process, options.device, options.gpus, options.pushes, share, seed, options.seconds)
+            for seed, share in enumerate(shares)
+        ]
+        for one in as_completed(each):
+            found = one.result()
+            pushes.update(found["pushes"])
+            aborts += found["aborts"]
+            for kind, counts in found["faults"].items():
+                faults[kind].update(counts)
     content = {
         "what": "operations pushed over several GPUs, equal to NumPy; faults planted, after each of which the engine goes on; none hangs",
         "gpus": options.gpus,
-        "pushes": pushed(device, options.gpus, options.pushes) if options.pushes else {},
-        "faults": planted(device, options.gpus, faults),
+        "processes": options.processes,
+        "pushes": pushes,
+        "faults": faults,
         "hangs": 0,
         "seconds": round(time.monotonic() - begin_s, 1),
+        "aborts": aborts,
     }
-    print({key: content[key] for key in ("pushes", "faults", "hangs", "seconds")})
-    with suppress(AttributeError):
-        content["aborts"] = device.collective_aborts
-    keep("pushed_faults.json", content | provenance(device))
+    print(content)
+    keep("pushed_faults.json", content | provenance(opened(options.device, options.gpus)))
 
 
 if __name__ == "__main__":
