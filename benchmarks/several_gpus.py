@@ -1,8 +1,8 @@
 """Programs over several GPUs: every engine measured, predicted from the sync trace, and simulated from the cost model alone.
 
-    python benchmarks/several_gpus.py GPUS FILE [SECONDS [FIRST]]
+    python benchmarks/several_gpus.py GPUS FILE [SECONDS [FIRST [FOLDER]]]
 
-FIRST is the number of the case to begin with.
+FIRST is the number of the case to begin with. The traces go to FOLDER.
 It takes all GPUs of a host of that many, and writes after each case, so that a cut loses nothing. Each case is a process with a time limit,
 since collectives can hang.
 """
@@ -35,8 +35,8 @@ REPEATS, REPLAYS, MOST_REPLAYS = 20, 2_000, 10_000
 """The first case of each workload is replayed most often."""
 
 
-def measured(name: str, settings: dict[str, int], gpus: int) -> dict[str, Any]:
-    """Measure one case in this process."""
+def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None = None) -> dict[str, Any]:
+    """Measure one case in this process; keep its traces in a folder."""
     import numpy as np
 
     import streamscope as ss
@@ -74,6 +74,9 @@ def measured(name: str, settings: dict[str, int], gpus: int) -> dict[str, Any]:
         prepared[engine].wait()
         replays[engine] = (time.perf_counter_ns() - begin) / count / 1e3
     traces = {engine: recorder_of(device).record(each, partial(each.load, inputs)) for engine, each in prepared.items()}
+    if folder is not None:
+        for engine, trace in traces.items():
+            trace.save(folder / f"{name} {' '.join(map(str, settings.values()))} {gpus} {engine}.parquet")
     preview = {engine: simulated(program, engine, device) for engine in ENGINES}
     paced = {engine: simulated(program, engine, device, statistics.median(paces)) for engine in ENGINES}
     rows = {}
@@ -183,12 +186,12 @@ def _union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def main() -> None:
     gpus, file, limit_s = int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 600.0
-    begin, rows = time.monotonic(), []
+    begin, rows, folder = time.monotonic(), [], sys.argv[5:6]
     for number in range(int(sys.argv[4]) if len(sys.argv) > 4 else 0, len(CASES)):
         if time.monotonic() - begin > limit_s:
             break
         ran = subprocess.run(
-            [sys.executable, __file__, "--case", str(number), str(gpus)], capture_output=True, text=True, timeout=90, check=False
+            [sys.executable, __file__, "--case", str(number), str(gpus), *folder], capture_output=True, text=True, timeout=90, check=False
         )
         last = ran.stdout.strip().splitlines()[-1:] or ["null"]
         rows.append(json.loads(last[0]) if ran.returncode == 0 else {"case": CASES[number], "failed": ran.stderr[-1500:]})
@@ -200,6 +203,6 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--case":
         name, settings = CASES[int(sys.argv[2])]
-        print(json.dumps(measured(name, settings, int(sys.argv[3]))))
+        print(json.dumps(measured(name, settings, int(sys.argv[3]), *map(Path, sys.argv[4:5]))))
     else:
         main()
