@@ -37,10 +37,11 @@ from streamscope.recording.cupti import CuptiRecorder
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.kernel_times import kernel_times
 from streamscope.recording.launch_kernels import stretched
-from streamscope.recording.passes import NaturalPass, natural_pass, steps_of
+from streamscope.recording.passes import NaturalPass, natural_pass
 from streamscope.recording.placing import Placed
 from streamscope.recording.recorders import recorder_of
 from streamscope.recording.subscription import WORK, subscription
+from streamscope.recording.timed_run import steps_of
 from streamscope.trace.spans import DEVICE_KINDS
 from streamscope.trace.trace import Trace
 from streamscope.workloads import WORKLOADS

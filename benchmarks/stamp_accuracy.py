@@ -28,9 +28,9 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
 from streamscope.program.operation import Program
 from streamscope.recording.events import EventRecorder
-from streamscope.recording.passes import steps_of, timed_run
 from streamscope.recording.stamps import Recording, StampRecorder, stamping_ns
 from streamscope.recording.subscription import WORK, subscription
+from streamscope.recording.timed_run import steps_of, timed_run
 from streamscope.trace.spans import SpanKind
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import WORKLOADS

@@ -16,7 +16,7 @@ from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Issue, Replay
 from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.cupti import RecordedRun, steps_of_calls
-from streamscope.recording.passes import HostInterval, steps_of, timed_run
+from streamscope.recording.timed_run import HostInterval, steps_of, timed_run
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 
 OFFSET = 1_795_362_426_785_105_217  # CUPTI counts from 1970 on, the host from when it started.

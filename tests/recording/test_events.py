@@ -20,6 +20,7 @@ from streamscope.recording.calibration import Clock, align_clock, align_clocks, 
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder, ended_together
 from streamscope.recording.kernel_times import kernel_times
+from streamscope.recording.timed_run import HostInterval, steps_of
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
 
@@ -147,9 +148,9 @@ def test_a_waiting_part_of_a_collective_shows_its_waiting():
 @pytest.mark.parametrize(("returned", "expected"), [(90, [100.0, 104.0]), (130, [100.0, 101.5])])
 def test_a_collective_that_ended_before_its_events_were_recorded_ends_as_it_does_first(returned, expected):
     prepared = prepared_workload("data-parallel", "async")
-    steps = passes.steps_of(prepared)
+    steps = steps_of(prepared)
     parts = [index for index, bound in enumerate(steps) if passes.is_part(bound.step)][:2]
-    host = [passes.HostInterval(bound.step, 0, 80) for bound in steps[: parts[1] + 1]] + [passes.HostInterval(None, returned, 200)]
+    host = [HostInterval(bound.step, 0, 80) for bound in steps[: parts[1] + 1]] + [HostInterval(None, returned, 200)]
     natural = passes.NaturalPass(host, dict(zip(parts, (102.0, 106.0), strict=True)), Clock(prepared.device, None, 0.0, 1.5), 200)
     assert list(ended_together(steps, natural, 2.0).values()) == expected
 
@@ -158,7 +159,7 @@ def test_a_short_collective_that_ends_earlier_than_its_event_says_is_no_shorter(
     prepared = prepared_workload("data-parallel", "async")
     log = DeviceLogRecorder(prepared.device, prepared.device.log).record(prepared)
     recorder = replace(EventRecorder.on(prepared.device), seen=kernel_times([log.spans]))
-    steps, natural = passes.steps_of(prepared), passes.natural_pass(prepared)
+    steps, natural = steps_of(prepared), passes.natural_pass(prepared)
     parts = [index for index, bound in enumerate(steps) if passes.is_part(bound.step)]
     late = replace(natural, ends_ns=natural.ends_ns | {index: natural.ends_ns[index] + 9000 for index in parts[1::2]})
     calibration = calibrate(prepared.device)
@@ -275,14 +276,14 @@ def test_the_reference_kernel_is_timed_all_over_a_pass_for_kernels_and_for_copie
     device = SimulatedDevice()
     prepared = prepare_traced(function.trace(*inputs), "async", device)
     prepared.load(inputs)
-    kernels, copies = passes.gated_pass(prepared, passes.steps_of(prepared))
+    kernels, copies = passes.gated_pass(prepared, steps_of(prepared))
     assert len(kernels.launches_ns) == count
     bare_ns = device.model.event_pair_gated_excess_ns + device.working_kernel_ns
     assert kernels.reference_ns == pytest.approx([kernels.reference_ns[0]] * passes.REFERENCES, abs=1)
     assert SHIELD_NS < kernels.reference_ns[0] - bare_ns < SHIELD_NS + 2_000  # a gap between two kernels
     assert copies == passes.Readings({}, [])
     prepared = prepared_workload("pipeline", "async")
-    kernels, copies = passes.gated_pass(prepared, passes.steps_of(prepared))
+    kernels, copies = passes.gated_pass(prepared, steps_of(prepared))
     kinds = [launch.kind for launch in prepared.program.launches()]
     assert len(kernels.launches_ns) == kinds.count(LaunchKind.KERNEL)
     assert len(copies.launches_ns) == len(kinds) - len(kernels.launches_ns) > 0
@@ -314,7 +315,7 @@ def test_each_kernel_that_is_timed_follows_one_of_another_kind_and_a_shield():
     log = prepared.device.log
     log.clear()
     log.enabled = True
-    passes.gated_pass(prepared, passes.steps_of(prepared))
+    passes.gated_pass(prepared, steps_of(prepared))
     names = [record.name for record in log]
     own = {launch.name for launch in prepared.program.launches()} | {"add"}  # The reference is an addition.
     (primer,) = set(names) - own - {"shield"}

@@ -17,7 +17,7 @@ from streamscope.recording import events
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.kernel_times import kernel_times
-from streamscope.recording.passes import steps_of
+from streamscope.recording.timed_run import steps_of
 from streamscope.trace.spans import DEVICE_KINDS, SpanBuilder, SpanKind
 
 

@@ -16,7 +16,7 @@ from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, in_graph, in_order, pieces_of, stretched
-from streamscope.recording.passes import steps_of
+from streamscope.recording.timed_run import steps_of
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.workloads import WORKLOADS
 

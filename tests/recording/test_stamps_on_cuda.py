@@ -12,9 +12,9 @@ from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import prepare_traced
 from streamscope.recording.events import EventRecorder
-from streamscope.recording.passes import steps_of, timed_run
 from streamscope.recording.recorders import cupti_stayed
 from streamscope.recording.stamps import Recording, StampRecorder
+from streamscope.recording.timed_run import steps_of, timed_run
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 
 pytestmark = pytest.mark.gpu

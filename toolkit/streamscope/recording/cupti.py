@@ -29,9 +29,9 @@ from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.counting import Heard, heard
 from streamscope.recording.launch_kernels import LaunchKernel, add_host_span, add_pieces, builder_of, node_id
 from streamscope.recording.origins import info_of, memory_of, origins_of
-from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
+from streamscope.recording.timed_run import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.symbols import call_kinds

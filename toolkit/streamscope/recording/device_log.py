@@ -14,7 +14,7 @@ from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.counting import Heard, heard
 from streamscope.recording.launch_kernels import add_host_span, add_pieces, builder_of, whole_piece
 from streamscope.recording.origins import info_of, memory_of, origins_of_program, with_waits
-from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
+from streamscope.recording.timed_run import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable

@@ -30,19 +30,9 @@ from streamscope.recording.launch_kernels import (
     whole_piece,
 )
 from streamscope.recording.origins import info_of, memory_of, origins_of
-from streamscope.recording.passes import (
-    HostInterval,
-    NaturalPass,
-    alone_ns,
-    gated_pass,
-    graph_ends_pass,
-    is_part,
-    launches_of,
-    natural_pass,
-    run_ungated,
-    steps_of,
-)
+from streamscope.recording.passes import NaturalPass, alone_ns, gated_pass, graph_ends_pass, is_part, natural_pass, run_ungated
 from streamscope.recording.placing import Placed, back_to_back_ns, fitted_to_ends, none_before, place_in_graph
+from streamscope.recording.timed_run import HostInterval, launches_of, steps_of
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace

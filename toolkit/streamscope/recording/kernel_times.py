@@ -11,7 +11,7 @@ from streamscope.engines.binding import BoundStep
 from streamscope.engines.plan import Issue
 from streamscope.recording.communication import call_of
 from streamscope.recording.launch_kernels import LaunchKernel
-from streamscope.recording.passes import launches_of
+from streamscope.recording.timed_run import launches_of
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 _Key = tuple[int, int, int]

@@ -16,7 +16,7 @@ from streamscope.engines.prepared import Prepared
 from streamscope.errors import DeviceError, EngineError, described
 from streamscope.program.launch import Cost, Launch
 from streamscope.recording.communication import call_of
-from streamscope.recording.passes import HostInterval, call_all, launches_of
+from streamscope.recording.timed_run import HostInterval, call_all, launches_of
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.words import counted
 

@@ -19,11 +19,12 @@ import numpy as np
 
 from streamscope.devices.gates import gpu_of, held, primer_call, reference_call, shield_call, timed_event
 from streamscope.devices.protocol import Call, Event, Graph, Stream
-from streamscope.engines.binding import BoundStep, name_launch
+from streamscope.engines.binding import BoundStep
 from streamscope.engines.plan import Issue, Replay, Step, dependencies
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Clock, HostClock, align_clocks
+from streamscope.recording.timed_run import HostInterval, call_all, launches_of, makespan_ns, steps_of
 
 MOST_VARIANTS, MOST_EXACT_VARIANTS = 64, 16
 """Graphs that are captured, at most, to find where in a replay each launch ends. With that many launches or fewer, each has a graph of its
@@ -36,23 +37,6 @@ REFERENCES = 12
 """How often a gated pass times the reference kernel, as a kernel and as a copy."""
 
 _Pair = tuple[Event, Event]
-
-
-@dataclass(frozen=True)
-class HostInterval:
-    """One call of the host, on its own clock.
-
-    ``step`` is None for the wait at the end of the run.
-    """
-
-    step: Step | None
-    start_ns: int
-    end_ns: int
-
-
-def makespan_ns(host: Sequence[HostInterval]) -> int:
-    """Return how long a run took, from its first call to the end of the last."""
-    return host[-1].end_ns - host[0].start_ns
 
 
 @dataclass(frozen=True)
@@ -76,38 +60,6 @@ class NaturalPass:
     def makespan_ns(self) -> int:
         """From the first call to the end of the last."""
         return makespan_ns(self.host)
-
-
-def steps_of(prepared: Prepared) -> list[BoundStep]:
-    """Return the bound steps that the host carries out: those of a segment without a graph one by one."""
-    steps: list[BoundStep] = []
-    for bound in prepared.bound:
-        steps += bound.inner if isinstance(bound.step, Replay) and bound.graph is None else [bound]
-    return steps
-
-
-def launches_of(steps: Sequence[BoundStep]) -> list[int]:
-    """Return the indices of the launches among steps."""
-    return [index for index, bound in enumerate(steps) if isinstance(bound.step, Issue)]
-
-
-def timed_run(prepared: Prepared) -> list[HostInterval]:
-    """Run once as it is, and note when each call of the host began and ended."""
-    host: list[HostInterval] = []
-    now_ns = prepared.device.now_ns
-    for bound in steps_of(prepared):
-        start = now_ns()
-        try:
-            bound.call()
-        except Exception as error:
-            name_launch(error, (bound,), bound.call)
-            raise
-        host.append(HostInterval(bound.step, start, now_ns()))
-    start = now_ns()
-    prepared.wait()
-    host.append(HostInterval(None, start, now_ns()))
-    prepared.ran()
-    return host
 
 
 def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Collection[int] = ()) -> NaturalPass:
@@ -187,12 +139,6 @@ def _collectives(steps: Sequence[BoundStep], parts: Iterable[int]) -> Iterator[l
         assert isinstance(step, Issue)
         by_operation.setdefault(step.launch.operation, []).append(index)
     yield from by_operation.values()
-
-
-def call_all(calls: Sequence[Call]) -> None:
-    """Call some functions, one after the other."""
-    for call in calls:
-        call()
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,10 @@ from streamscope.recording.events import EventRecorder, shift_ns, spans_of_run, 
 from streamscope.recording.launch_kernels import LaunchKernel, in_graph
 from streamscope.recording.marks import Marker
 from streamscope.recording.origins import info_of, memory_of, origins_of
-from streamscope.recording.passes import NaturalPass, Readings, alone_ns, gated_pass, launches_of, natural_pass, run_ungated, steps_of
+from streamscope.recording.passes import NaturalPass, Readings, alone_ns, gated_pass, natural_pass, run_ungated
 from streamscope.recording.placing import Placed, apart, between, meeting
 from streamscope.recording.stamp_overhead import Launched, kernel_of, left_out_ns
+from streamscope.recording.timed_run import launches_of, steps_of
 from streamscope.trace.columns import Blocks
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind
