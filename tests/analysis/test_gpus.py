@@ -49,12 +49,13 @@ def test_each_gpu_is_measured_by_itself_and_the_busiest_is_at_the_top():
     found = summary(step())
     one, other = found.gpus
     assert (found.gpu, one.gpu, other.gpu) == (1, 0, 1)
-    assert (one.gpu_busy_us, one.overlap, one.span_us) == (85, 5 / 85, 90)
+    assert (one.gpu_busy_us, one.overlap, one.span_us) == (85, 5 / 85, 110)
     assert (other.gpu_busy_us, other.overlap, other.span_us) == (52 + 29 + 25, 0, 118)
-    assert (one.work.hidden_communication_ns, one.work.exposed_communication_ns) == (5_000, 55_000)
-    # The copy from 90 to 110 is communication, too: a kernel hides it from 95 on.
+    assert (one.work.hidden_communication_ns, one.work.exposed_communication_ns) == (5_000, 75_000)
+    # The copy from 90 to 110 is communication, too, on both GPUs: on GPU 1, a kernel hides it from 95 on.
     assert (other.work.hidden_communication_ns, other.work.exposed_communication_ns, other.work.memory_ns) == (15_000, 34_000, 0)
-    assert (one.copy_us, other.copy_us) == (0, 5)
+    assert (one.copy_us, other.copy_us) == (20, 5)
+    assert [stream.name for stream in one.streams] == ["GPU 0 main", "GPU 0 comm", "GPU 0 from GPU 1"]
     assert one.idle == IdleSplit(0, 5_000, 0, 0)
     for each in found.gpus:
         assert each.span_us == pytest.approx(each.gpu_busy_us + each.copy_us + each.idle.total_ns / 1000)
@@ -69,7 +70,7 @@ def test_waiting_transfer_and_bandwidth_of_collectives_by_hand():
     assert [(each.collective_wait_us, each.collective_transfer_us) for each in found.gpus] == [(30, 30), (0, 29)]
     assert [each.waited_for_us for each in found.gpus] == [0, 30]  # GPU 1 is the slow one.
     assert found.bus_bandwidth == pytest.approx(60_000_000 / 30_000)  # n = 2: the factor is 1; from 60 to 90 µs
-    assert (found.mean_exposed_us, found.mean_hidden_us) == ((55 + 34) / 2, (5 + 15) / 2)
+    assert (found.mean_exposed_us, found.mean_hidden_us) == ((75 + 34) / 2, (5 + 15) / 2)
     assert analysis.mean_exposed_ns(step()) == found.mean_exposed_us * 1000
     assert found.busy_imbalance == pytest.approx(106 / 95.5 - 1)
     assert found.peer_copy_us == 20
@@ -98,7 +99,7 @@ def test_the_metrics_of_an_engine_are_those_of_its_busiest_gpu():
     assert (found.collective_wait_us, found.collective_transfer_us, found.peer_copy_us) == (0, 29, 20)
     assert "communication alone, µs" in repr(found)
     alone = measure(step().of_gpu(0), [150_000] * 6)
-    assert (alone.gpu_busy_us, alone.exposed_us, alone.busy_imbalance) == (85, 55, None)
+    assert (alone.gpu_busy_us, alone.exposed_us, alone.busy_imbalance) == (85, 75, None)
 
 
 def test_a_comparison_is_of_the_gpu_that_the_others_wait_for_under_each_engine():
@@ -197,7 +198,7 @@ def test_communication_is_known_from_the_trace_whatever_it_is_called():
     assert [Work(work).name for work in analysis.work_of(trace) if work >= 0] == [
         "COMPUTE", "COMPUTE", "COMMUNICATION", "COMMUNICATION", "COMMUNICATION", "COMPUTE",
     ]  # fmt: skip
-    assert analysis.work_split(trace.of_gpu(0)).communication_ns == 60_000
+    assert analysis.work_split(trace.of_gpu(0)).communication_ns == 80_000
 
 
 def test_the_critical_path_goes_through_the_gpu_that_was_late():
@@ -212,7 +213,7 @@ def test_two_gpus_of_one_trace_are_compared_stream_by_stream():
     trace = step()
     found = ss.diff(trace.of_gpu(0), trace.of_gpu(1))
     assert "GPU 0 is compared with GPU 1" in " ".join(found.warnings)
-    assert {row.name: row.count for row in found.rows} == {"gemm": (1, 2), "all-reduce": (1, 1), "to GPU 0": (0, 1)}
+    assert {row.name: row.count for row in found.rows} == {"gemm": (1, 2), "all-reduce": (1, 1), "to GPU 0": (1, 1)}
     whole = ss.diff(trace, replace(trace, info=replace(INFO, engine="sync")))
     assert (whole.first.gpus, whole.second.gpus) == ((1,), (1,))
     assert sum(part.difference_us for part in whole.contributions) == 0
@@ -275,7 +276,7 @@ def test_json_has_all_gpus_and_lines_say_which_one_they_are_of():
 def test_texts_show_the_gpus_side_by_side():
     found = summary(step())
     row = next(line for line in repr(found).splitlines() if line.lstrip().startswith("0 "))
-    assert row.split() == ["0", "2", "85.0", "55.0", "5.00", "30.0", "0", "5.00", "5.9"]
+    assert row.split() == ["0", "2", "85.0", "75.0", "5.00", "30.0", "0", "5.00", "5.9"]
     assert "| main | 2 | 77.0 |" in found.to_markdown()
     assert "| GPU 1 → 0 | 1 | 38.1 | 20.0 | 2000.0 |" in found.to_markdown()
     assert "9 spans of 2 GPUs" in repr(step())

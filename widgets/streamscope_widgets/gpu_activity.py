@@ -12,7 +12,7 @@ from streamscope.analysis.intervals import sums_over_time
 from streamscope.analysis.overlap import busy_on_lanes
 from streamscope.arrays import IntArray
 from streamscope.trace import SpanTable, Trace
-from streamscope.trace.one_gpu import rows_of_gpu
+from streamscope.trace.one_gpu import rows_of_gpu, with_received
 from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind
 
 
@@ -40,8 +40,12 @@ def activities_of(trace: Trace, spans: SpanTable) -> tuple[GpuActivity, ...]:
         none = np.zeros_like(found.kernels)
         return (GpuActivity(**_columns(found), collectives=none, peers=none),)
     communicates = work_of(trace)[: len(spans)] == Work.COMMUNICATION
-    each = (rows_of_gpu(spans, gpu) for gpu in trace.gpus)
-    return tuple(_told_apart(activity(spans.select(rows), count), spans.select(rows[communicates[rows]])) for rows in each)
+    found = []
+    for gpu in trace.gpus:
+        own = with_received(spans, trace.peers, gpu)
+        rows = rows_of_gpu(own, gpu)
+        found.append(_told_apart(activity(own.select(rows), count), own.select(rows[communicates[rows]])))
+    return tuple(found)
 
 
 def multiprocessors_of(trace: Trace) -> int | None:

@@ -23,7 +23,7 @@ from streamscope.trace.info import TraceInfo
 from streamscope.trace.joins import call_rows
 from streamscope.trace.launch_sites import Site
 from streamscope.trace.nesting import innermost_on
-from streamscope.trace.one_gpu import rows_of_gpu
+from streamscope.trace.one_gpu import rows_of_gpu, with_received
 from streamscope.trace.origins import site_of
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
@@ -442,7 +442,7 @@ def costs_of(trace: Trace, communication: Iterable[str] = ()) -> Costs:
     if several_gpus(trace.spans):
         of_one = busiest(trace)
         gpu = of_one.gpus[0]
-        rows, trace = rows_of_gpu(trace.spans, gpu), of_one
+        rows, trace = rows_of_gpu(with_received(trace.spans, trace.peers, gpu), gpu), of_one
     spans = trace.spans
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     call = call_rows(spans, device)

@@ -3,8 +3,9 @@
 A metric of one GPU is never of several together: kernels on two GPUs are no overlap. Of spans of several GPUs, it is that of the busiest
 one; ``trace.of_gpu(n)`` gives another.
 
-The busiest GPU has the most work, and waiting for other GPUs is no work. Only a trace knows which of its kernels are collectives, and for
-how long they wait. In a table of spans without its trace, that time counts.
+The busiest GPU has the most work of its own. Waiting for other GPUs is no work, and a copy between two is the sender's here, though it
+occupies both. Only a trace knows which of its kernels are collectives, and for how long they wait. In a table of spans without its trace,
+that time counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from streamscope.arrays import IntArray
 from streamscope.trace.joins import distinct
-from streamscope.trace.one_gpu import rows_of_gpu
+from streamscope.trace.one_gpu import rows_of_gpu, with_received
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
@@ -49,7 +50,11 @@ def gpus_of(spans: SpanTable) -> list[int]:
 def of_busiest(found: Trace | SpanTable) -> SpanTable:
     """Return the spans of the host and of the busiest GPU, with all lanes."""
     spans = found.spans if isinstance(found, Trace) else found
-    return spans.select(rows_of_gpu(spans, busiest_gpu(found))) if several_gpus(spans) else spans
+    if not several_gpus(spans):
+        return spans
+    gpu = busiest_gpu(found)
+    spans = with_received(spans, found.peers, gpu) if isinstance(found, Trace) else spans
+    return spans.select(rows_of_gpu(spans, gpu))
 
 
 def busiest(trace: Trace) -> Trace:

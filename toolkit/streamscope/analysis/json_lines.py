@@ -14,6 +14,7 @@ from streamscope.analysis.idle import idle_by_stream
 from streamscope.analysis.metric import HOST, TRACE, metrics_of
 from streamscope.analysis.overlap import busy_error_ns, copy_busy_ns, gpu_busy_ns, kernel_count, overlap_error
 from streamscope.analysis.summary import Summary, summary
+from streamscope.trace.one_gpu import with_received
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis
 from streamscope.trace.trace import Trace
 
@@ -58,8 +59,8 @@ def _lines(trace: Trace, communication: Iterable[str]) -> Iterator[dict[str, Any
     found, whose = summary(trace, communication=communication), _whose(trace)
     metrics = metrics_of(TRACE)
     definitions = {**_ERRORS, **{metric.name: metric.trace_function for metric in metrics}}
-    spans = trace.spans
     for each in found.each_gpu or (found,):
+        spans = trace.spans if each.gpu is None else with_received(trace.spans, trace.peers, each.gpu)
         of_gpu = np.isin(spans.gpu, (-1, -1 if each.gpu is None else each.gpu))
         whole = each.metric_values(metric for metric in metrics if HOST not in metric.scope)
         streams, gpu = whole.pop("streams"), {"gpu": whole.pop("gpu")}
@@ -71,7 +72,7 @@ def _lines(trace: Trace, communication: Iterable[str]) -> Iterator[dict[str, Any
             rests_on = spans.is_kind(DEVICE_KINDS) & (spans.stream_lanes[spans.lane] == spans.lanes.index(lane))
             for name, value in _flat(stream):
                 yield _line(name, value, _OF_STREAMS, each) | {"basis": _basis(trace, rests_on)} | whose | gpu | {"lane": lane}
-    basis = {"basis": _basis(trace, spans.is_kind(DEVICE_KINDS))} | whose
+    basis = {"basis": _basis(trace, trace.spans.is_kind(DEVICE_KINDS))} | whose
     for metric in metrics:
         if HOST in metric.scope:
             yield _line(metric.name, found.value(metric.name), definitions, found) | basis

@@ -15,6 +15,7 @@ from streamscope.trace.joins import CALL_KINDS, distinct
 from streamscope.trace.spans import SpanTable
 
 if TYPE_CHECKING:
+    from streamscope.trace.collectives import PeerCopies
     from streamscope.trace.trace import Trace
 
 
@@ -27,15 +28,16 @@ def trace_of_gpu(trace: Trace, gpu: int) -> Trace:
         return trace
     device = trace.info.device.of_one(gpu)
     info = replace(trace.info, device=replace(device, details={**device.details, "gpus": list(trace.gpus)}))
-    rows = rows_of_gpu(trace.spans, gpu)
-    new_row = np.full(len(trace.spans), -1, np.int64)
+    spans = with_received(trace.spans, trace.peers, gpu)
+    rows = rows_of_gpu(spans, gpu)
+    new_row = np.full(len(spans), -1, np.int64)
     new_row[rows] = np.arange(len(rows))
     known = (trace.origins.row_waits < len(new_row)).all(axis=1)
     waits = new_row[trace.origins.row_waits[known]]
     others = {lane for lane, of in zip(trace.spans.lanes, trace.spans.gpus, strict=True) if of not in (-1, gpu)}
     return replace(
         trace,
-        spans=on_used_lanes(trace.spans.select(rows), [lane for lane, of in enumerate(trace.spans.gpus) if of in (-1, gpu)]),
+        spans=on_used_lanes(spans.select(rows), [lane for lane, of in enumerate(spans.gpus) if of in (-1, gpu)]),
         info=info,
         origins=replace(trace.origins, row_waits=waits[(waits >= 0).all(axis=1)]),
         collectives=trace.collectives.at(new_row),
@@ -45,6 +47,18 @@ def trace_of_gpu(trace: Trace, gpu: int) -> Trace:
         memory=trace.memory.of_gpu(gpu),
         user_notes=tuple(note for note in trace.user_notes if note.lane not in others),
     )
+
+
+def with_received(spans: SpanTable, peers: PeerCopies, gpu: int) -> SpanTable:
+    """Return spans with the copies from other GPUs to one on lanes of that: they occupy copy engines of both. ``peers`` are a trace's."""
+    theirs = (peers.to_gpu == gpu) & (peers.from_gpu != gpu) & (peers.span < len(spans))
+    if not theirs.any():
+        return spans
+    sources, source = np.unique(peers.from_gpu[theirs], return_inverse=True)
+    lane = spans.lane.copy()
+    lane[peers.span[theirs]] = len(spans.lanes) + source
+    names = (f"GPU {gpu} from GPU {other}" for other in sources.tolist())
+    return replace(spans, lane=lane, lanes=(*spans.lanes, *names), gpus=(*spans.gpus, *(gpu for _ in sources)))
 
 
 def on_used_lanes(spans: SpanTable, lanes: list[int]) -> SpanTable:

@@ -112,7 +112,8 @@ class Trace(Result):
     def of_gpu(self, gpu: int) -> Trace:
         """Return the trace of one GPU: its lanes and those of the host, at the same times.
 
-        Calls that launched work of other GPUs, and threads that launched nothing else, are left out, and so are waits for other GPUs.
+        Copies from another GPU are on a lane of their own, such as ``"GPU 1 from GPU 0"``. Calls that launched work of other GPUs, and
+        threads that launched nothing else, are left out, and so are waits for other GPUs.
 
         Parameters
         ----------
