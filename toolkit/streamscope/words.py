@@ -21,6 +21,11 @@ def _plural(one: str) -> str:
     return f"{one[:-1]}ies" if re.search("[^aeiou]y$", one) else f"{one}s"
 
 
+def lane_prefix(gpu: int | None, *, several: bool = True) -> str:
+    """Return the beginning of the name of a GPU's lane; nothing where there are not several GPUs, or its number is unknown."""
+    return f"GPU {gpu} " if several and gpu is not None else ""
+
+
 def a_kind(value: object) -> str:
     """Name the kind of a value: ``"an int"``, ``"an ndarray"``, ``"a list"``."""
     name = type(value).__name__

@@ -63,7 +63,7 @@ from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name, short_name, told_apart
 from streamscope.trace.trace import Trace
-from streamscope.words import aligned, capitalised, counted, format_mib, format_us, percent, shortened_inside, time_text
+from streamscope.words import aligned, capitalised, counted, format_mib, format_us, lane_prefix, percent, shortened_inside, time_text
 
 STREAM_HEADS = (
     "stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "launch, µs", "kernel wait, µs", "other, µs",
@@ -341,9 +341,14 @@ class Summary(Result):
 
     def stream_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the metrics of each stream as text, in the order of `STREAM_HEADS`; the title says which GPU they are of."""
+        prefix = lane_prefix(self.gpu, several=bool(self.gpus))
         for stream in self.streams:
             times = (stream.busy_us, stream.copy_us, *_idle_dict(stream.idle).values())
-            yield (stream.name.removeprefix(f"GPU {self.gpu} " if self.gpus else ""), f"{stream.kernel_count:,}", *map(format_us, times))
+            yield (
+                stream.name.removeprefix(prefix),
+                f"{stream.kernel_count:,}",
+                *map(format_us, times),
+            )
 
     def gpu_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the metrics of each of several GPUs as text, in the order of `GPU_HEADS`."""

@@ -16,7 +16,7 @@ from streamscope.errors import EngineError, described
 from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
-from streamscope.words import a_kind
+from streamscope.words import a_kind, lane_prefix
 
 MAIN = "main"
 AUXILIARY = "aux"
@@ -192,7 +192,7 @@ class Plan:
 
     def first_lane(self, role: str, gpu: int = 0) -> int | None:
         """Return the first lane of a GPU with a role, such as ``"aux"``, if there is one."""
-        start = _prefix(gpu, several=bool(self.gpus)) + role
+        start = lane_prefix(gpu, several=bool(self.gpus)) + role
         return next((lane for lane, name in enumerate(self.lanes) if name.startswith(start)), None)
 
     @property
@@ -265,7 +265,7 @@ def lanes_in_use(operations: Sequence[Operation], stream_of: StreamOf, *, commun
     for gpu, role, stream in keys:
         counts[gpu] += bool(role == _COMPUTE and stream)
         name = _ROLES[role] if role != _COMPUTE else _compute_name(counts[gpu] if stream else 0, further[gpu])
-        names.append(_prefix(gpu, several=several) + name)
+        names.append(lane_prefix(gpu, several=several) + name)
     numbers = {(launch.operation, launch.part): number[key] for launch, key in zip(launches, keyed, strict=True)}
     return Lanes(tuple(names), numbers, tuple(gpu for gpu, *_ in keys) if several else ())
 
@@ -274,7 +274,7 @@ def main_lanes(gpus: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the names of one main stream for each GPU, and their GPUs as `Plan.gpus` has them."""
     if gpus == 1:
         return (MAIN,), ()
-    return tuple(_prefix(gpu, several=True) + MAIN for gpu in range(gpus)), tuple(range(gpus))
+    return tuple(lane_prefix(gpu) + MAIN for gpu in range(gpus)), tuple(range(gpus))
 
 
 _COMPUTE = 0
@@ -288,11 +288,6 @@ def _compute_name(number: int, further: int) -> str:
     if not number:
         return MAIN
     return AUXILIARY if further == 1 else f"{AUXILIARY} {number}"
-
-
-def _prefix(gpu: int, *, several: bool) -> str:
-    """Return what stands before the name of a lane: the GPU, where a program has several."""
-    return f"GPU {gpu} " if several else ""
 
 
 def main_stream(launch: Launch) -> int:

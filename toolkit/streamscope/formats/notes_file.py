@@ -22,7 +22,7 @@ from streamscope.trace.file_checks import MOST_JSON_BYTES, opened, read_content,
 from streamscope.trace.format import MOST_FILE_BYTES, NOTES_SUFFIX, Format
 from streamscope.trace.spans import DEVICE_KINDS
 from streamscope.trace.trace import Trace
-from streamscope.words import counted
+from streamscope.words import counted, lane_prefix
 
 _ENDS_BYTES = 1 << 16
 """Of a file's start and of its end."""
@@ -56,7 +56,7 @@ def _notes_on(trace: Trace, content: dict[str, Any], identity: dict[str, Any]) -
     by_ns, notes = max(moved, default=0), []
     for stored in content["notes"]:
         note = Note(**stored)
-        lane = note.lane if note.lane in trace.spans.lanes else note.lane.removeprefix(f"GPU {trace.info.device.gpu} ")
+        lane = note.lane if note.lane in trace.spans.lanes else note.lane.removeprefix(lane_prefix(trace.info.device.gpu))
         if lane and lane not in trace.spans.lanes:
             continue
         start_ns, end_ns = (None if time_ns is None else time_ns + by_ns for time_ns in (note.start_ns, note.end_ns))

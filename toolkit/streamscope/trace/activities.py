@@ -17,6 +17,7 @@ from streamscope.trace.instances import CollectiveFacts, PeerFacts
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.launch_sites import Site
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, is_one
+from streamscope.words import lane_prefix
 
 FAR_NS = 2**61
 """Times beyond are left out and noted, whatever the others are: they cannot be subtracted."""
@@ -177,7 +178,7 @@ def named_place(what: str, text: str) -> str:
 def gpu_names(found: Activities) -> dict[int, str]:
     """Return what stands before the names of the streams of each GPU; nothing where there is one GPU."""
     gpus = gpus_of(found)
-    return {gpu: f"GPU {gpu} " for gpu in gpus} if len(gpus) > 1 else {}
+    return {gpu: lane_prefix(gpu) for gpu in gpus} if len(gpus) > 1 else {}
 
 
 def name_waits(found: Activities, correlation: npt.NDArray[Any], stream: npt.NDArray[Any], gpu: int | None = None) -> None:

@@ -13,6 +13,7 @@ from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
 from streamscope.trace.joins import CALL_KINDS, distinct
 from streamscope.trace.spans import SpanTable
+from streamscope.words import lane_prefix
 
 if TYPE_CHECKING:
     from streamscope.trace.collectives import PeerCopies
@@ -57,7 +58,7 @@ def with_received(spans: SpanTable, peers: PeerCopies, gpu: int) -> SpanTable:
     sources, source = np.unique(peers.from_gpu[theirs], return_inverse=True)
     lane = spans.lane.copy()
     lane[peers.span[theirs]] = len(spans.lanes) + source
-    names = (f"GPU {gpu} from GPU {other}" for other in sources.tolist())
+    names = (f"{lane_prefix(gpu)}from GPU {other}" for other in sources.tolist())
     return replace(spans, lane=lane, lanes=(*spans.lanes, *names), gpus=(*spans.gpus, *(gpu for _ in sources)))
 
 

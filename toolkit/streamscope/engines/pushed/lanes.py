@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from streamscope.engines.plan import AUXILIARY, COMMUNICATION, COPY_IN, COPY_OUT, MAIN, PEER_COPY
 from streamscope.order.clocks import Clock, Stamp, fewest, merged
+from streamscope.words import lane_prefix
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device, Event, Stream
@@ -134,8 +135,8 @@ def made_lanes(device: Device, gpu: int, gpus: int, streams: int) -> LanesOfGpu:
     names = [MAIN, *(f"{AUXILIARY} {number}" for number in range(1, streams)), PRIORITY, COPY_IN, COPY_OUT]
     if gpus > 1:
         names += [COMMUNICATION, PEER_COPY, f"{PRIORITY} {PEER_COPY}"]
-    where, label = ({"gpu": gpu}, f"GPU {gpu} ") if gpus > 1 else ({}, "")
-    made = (device.stream(label + name, priority=int(name == PRIORITY), **where) for name in names)
+    where, prefix = ({"gpu": gpu} if gpus > 1 else {}), lane_prefix(gpu, several=gpus > 1)
+    made = (device.stream(prefix + name, priority=int(name == PRIORITY), **where) for name in names)
     total = len(names) * gpus
     lanes = [Lane(device, stream, gpu * len(names) + number, total, gpu) for number, stream in enumerate(made)]
     return LanesOfGpu(tuple(lanes[:streams]), *lanes[streams:])
