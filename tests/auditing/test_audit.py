@@ -31,6 +31,18 @@ def crossed(x, y):
     return ss.ops.add(left, right)
 
 
+def test_the_gpu_of_the_arrays_is_the_one_that_is_planned_for(monkeypatch):
+    asked = []
+
+    def opened(program, choice, *, gpus, inputs):
+        asked.append((program.name, choice, gpus, inputs))
+        return SimulatedDevice()
+
+    monkeypatch.setattr("streamscope.auditing.audit.device_for", opened)
+    ss.audit(crossed, X, X)
+    assert [(*rest, inputs[0] is X) for *rest, inputs in asked] == [("crossed", "auto", None, True)]
+
+
 @pytest.fixture
 def broken():
     """Return a plan that misses a wait within the run."""

@@ -40,6 +40,14 @@ def test_random_programs_give_numpys_results_under_every_engine(gpus):
             assert right(plan, made, expected_of(made), adversary(seed)), f"program {seed} on {gpus} GPUs under {engine}"
 
 
+@pytest.mark.parametrize("engine", ["graph", "graph-dual"])
+def test_graphs_over_eight_gpus_give_numpys_results(engine):
+    for seed in range(3):
+        made, plan = planned(seed, 8, engine)
+        assert {launch.gpu for launch in made.program.launches()} == {*range(8)}
+        assert right(plan, made, expected_of(made), adversary(seed)), f"program {seed} under {engine}"
+
+
 @pytest.mark.parametrize("engine", ["async", "dual", "graph", "graph-dual"])
 @pytest.mark.parametrize("gpus", [2, 3, 4])
 def test_each_wait_is_needed(gpus, engine):

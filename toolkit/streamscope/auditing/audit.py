@@ -17,7 +17,7 @@ from streamscope.auditing.serialisation import serialisation, serialisation_find
 from streamscope.auditing.touches import random_values, touch_findings
 from streamscope.auditing.waits import capture_findings, issue_findings, race_findings
 from streamscope.calling import traced, verb
-from streamscope.devices import check_device, open_device
+from streamscope.devices import check_device, device_for
 from streamscope.devices.measured_models import model_of
 from streamscope.devices.protocol import Device
 from streamscope.engine_entry import DEFAULT_ENGINE, GRAPH, engine_with
@@ -278,8 +278,10 @@ def audit(
     if ranks and not all(isinstance(one, ForeignProgram) for one in ranks):
         raise ProgramError("a list that is audited holds captured code, of one rank each", hint="ss.audit([ss.load_captured(path), ...])")
     program = ranks[0] if ranks else program
-    estimate = open_device(device, gpus=gpus).estimate_ns
-    chosen = _plan(program, inputs, attributes, engine, checked_streams(streams), estimate)
+    allowed = checked_streams(streams)
+    audited = program.program if isinstance(program, Plan) else traced("ss.audit", program, inputs, attributes)
+    estimate = device_for(audited, device, gpus=gpus, inputs=inputs).estimate_ns
+    chosen = program if isinstance(program, Plan) else _plan(audited, engine, allowed, estimate)
     touches = touches and not chosen.program.captured  # It has no reference, and its evidence is looked at instead.
     arrays = _input_arrays(chosen.program, inputs) if touches else []
     with showing("auditing", progress=progress) as said:
@@ -323,19 +325,9 @@ def _compared(program: object, inputs: Sequence[Any], attributes: Mapping[str, A
         return [], ""
 
 
-def _plan(
-    program: object,
-    inputs: Sequence[Any],
-    attributes: Mapping[str, Any],
-    engine: str | None,
-    streams: int | None,
-    estimate: Estimate,
-) -> Plan:
-    if isinstance(program, Plan):
-        return program
-    audited = traced("ss.audit", program, inputs, attributes)
-    (name,) = engine_names([(engine_with(GRAPH) if audited.captured else DEFAULT_ENGINE) if engine is None else engine])
-    return plan_for(audited, name, estimate, streams)
+def _plan(program: Program, engine: str | None, streams: int | None, estimate: Estimate) -> Plan:
+    (name,) = engine_names([(engine_with(GRAPH) if program.captured else DEFAULT_ENGINE) if engine is None else engine])
+    return plan_for(program, name, estimate, streams)
 
 
 def _input_arrays(program: Program, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:
