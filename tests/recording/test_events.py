@@ -165,7 +165,7 @@ def test_a_short_collective_that_ends_earlier_than_its_event_says_is_no_shorter(
     calibration = calibrate(prepared.device)
     there, shifted = ([one for one in recorder.placed(prepared, each, calibration) if passes.is_part(one.step)] for each in (natural, late))
     for one, other in zip(there, shifted, strict=True):
-        assert other.end_ns - other.start_ns == pytest.approx(one.end_ns - one.start_ns, abs=1)
+        assert other.end_ns - other.start_ns >= one.end_ns - one.start_ns - 1
 
 
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])

@@ -55,6 +55,17 @@ def test_durations_are_the_medians_of_the_runs():
     assert found.replays_ns == 0
 
 
+def test_launches_begin_so_long_after_their_call_at_the_least():
+    runs = []
+    for begin in (17, 14, 60):
+        builder = SpanBuilder(["host", "main"])
+        builder.add(SpanKind.LAUNCH, "work", "host", 0, 10, operation=0, correlation=3)
+        builder.add(SpanKind.KERNEL, "work", "main", begin, begin + 5, operation=0, correlation=3)
+        runs.append(builder.build())
+    assert kernel_times(runs).behind_call_ns == {(3, 0, 0): 4}
+    assert kernel_times([run(((3, 0), 0, 10, "a", -1))]).behind_call_ns == {}
+
+
 def test_launches_of_a_replay_stand_where_they_stood_before_its_end():
     runs = [
         run(((5, 0), 0, 10, "a", 0), ((5, 1), 5, 30, "b", 1), ((5, 2), late, late + 20, "c", 2), ((6, 3), 500, 510, "d", 0))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamscope.engines.plan import Issue, RecordEvent, WaitEvent
 from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.recording.placing import fitted_to_ends, none_before, place_in_graph
+from streamscope.recording.placing import begun_at, fitted_to_ends, place_in_graph
 
 
 def issue(lane: int) -> Issue:
@@ -59,10 +59,16 @@ def test_durations_that_fit_and_launches_of_one_lane_each_stay():
     assert fitted_to_ends([issue(0), issue(1)], {0: 8, 1: 90}, {0: 10, 1: 20}) == {0: 8, 1: 90}
 
 
-def test_nothing_begins_before_its_graph_is_launched_and_the_first_collective_ends_when_it_did():
-    """A profiler launched the graph for 30 ns longer: GPU 0 (launches 0 to 2) began that much too early, GPU 1 (3 and 4) did not."""
-    times = {0: (-30.0, -10.0), 1: (-8.0, 5.0), 2: (5.0, 50.0), 3: (2.0, 22.0), 4: (24.0, 50.0)}
-    before = {0: [], 1: [0], 2: [1], 3: [], 4: [3]}
-    found = none_before(dict.fromkeys(times, 0.0), times, before, parts={2, 4})
-    assert found == {0: (0.0, 20.0), 1: (20.0, 33.0), 2: (33.0, 50.0), 3: (2.0, 22.0), 4: (24.0, 50.0)}
-    assert none_before(dict.fromkeys(times, -30.0), times, before, parts={2, 4}) == times
+@pytest.mark.parametrize("begins", [-30.0, 0.0])
+def test_launches_ahead_of_a_collective_begin_with_their_graph_and_the_collective_ends_when_it_did(begins):
+    """A profiler's run began 10 ns early on GPU 0 (launches 0 to 2), or 20 ns late; on GPU 1 (3 to 5) it began when this one does."""
+    times = {0: (-10.0, 10.0), 1: (12.0, 25.0), 2: (25.0, 50.0), 3: (2.0, 22.0), 4: (24.0, 50.0), 5: (51.0, 60.0)}
+    before = {0: [], 1: [0], 2: [1], 3: [], 4: [3], 5: [4]}
+    found = begun_at({0: begins, 3: 2.0}, times, before, parts={2, 4})
+    first = {0: (-30.0, -10.0), 1: (-8.0, 5.0), 2: (5.0, 50.0)} if begins else {0: (0.0, 20.0), 1: (20.0, 33.0), 2: (33.0, 50.0)}
+    assert found == times | first
+    assert begun_at({0: -10.0, 3: 2.0}, times, before, parts={2, 4}) == times
+
+
+def test_without_a_collective_a_graph_ends_when_it_did():
+    assert begun_at({0: -5.0}, {0: (0.0, 10.0), 1: (10.0, 20.0)}, {0: [], 1: [0]}, parts=()) == {0: (0.0, 10.0), 1: (10.0, 20.0)}

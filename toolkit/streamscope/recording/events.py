@@ -31,7 +31,7 @@ from streamscope.recording.launch_kernels import (
 )
 from streamscope.recording.origins import info_of, memory_of, origins_of
 from streamscope.recording.passes import NaturalPass, alone_ns, gated_pass, graph_ends_pass, is_part, natural_pass, run_ungated
-from streamscope.recording.placing import Placed, back_to_back_ns, fitted_to_ends, none_before, place_in_graph
+from streamscope.recording.placing import Placed, back_to_back_ns, begun_at, fitted_to_ends, place_in_graph
 from streamscope.recording.timed_run import HostInterval, launches_of, steps_of
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind, SpanTable
@@ -100,10 +100,11 @@ class EventRecorder:
             bound = steps[index]
             if isinstance(bound.step, Issue) and is_part(bound.step):
                 call = call_of(bound.step, index)
-                # Its stream got there before the call had put the collective on it, which takes that call some 20 µs.
-                begin = max(natural.begins_ns[index] + latency_ns, natural.host[call].end_ns)
+                # Its stream may have got there before the call had put the collective on it, which takes that call some 20 µs.
+                launched = natural.host[call].end_ns + (self.seen.behind_call_ns[key_of(bound, index)] if self.seen else 0.0)
+                begin = max(natural.begins_ns[index] + latency_ns, launched)
                 if self.seen is not None:
-                    begin = max(natural.begins_ns[index], end - durations[index])
+                    begin = min(begin, max(natural.begins_ns[index], end - durations[index]))
                 placed.append(_placed_part(bound.step, call, min(begin, end), end))
             elif isinstance(bound.step, Issue):
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
@@ -130,7 +131,7 @@ class EventRecorder:
             }
             times = {index: (end_ns + start, end_ns + end) for index, (start, end) in seen_ns.items()}
             if begun_ns:
-                times = none_before(begun_ns, times, dependencies(inner), {index for index, step in launches if is_part(step)})
+                times = begun_at(begun_ns, times, dependencies(inner), {index for index, step in launches if is_part(step)})
             return [Placed(step, correlation, times[i][0], times[i][1], Basis.PLACED, pieces[i]) for i, step in launches]
         try:
             before_end, begun = graph_ends_pass(prepared, replay, self.passes)

@@ -12,6 +12,7 @@ from streamscope.engines.plan import Issue
 from streamscope.recording.communication import call_of
 from streamscope.recording.launch_kernels import LaunchKernel
 from streamscope.recording.timed_run import launches_of
+from streamscope.trace.joins import CALL_KINDS
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 _Key = tuple[int, int, int]
@@ -27,6 +28,8 @@ class KernelTimes:
     """The kernels, copies and sets of each launch, since its start; medians of the runs."""
     in_replay_ns: dict[_Key, Times]
     """Start and end of each launch in a graph, counted from the end of its replay; medians of the runs."""
+    behind_call_ns: dict[_Key, float]
+    """How long after its call returned each launch began, at the least: as on an idle stream, where the runs have one."""
     replays_ns: float
     """How long the replays of a run take together, from the first start to the last end of each; the median."""
 
@@ -53,7 +56,7 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
     if any(other != first for other in others):
         return None
     inside = [key for key, own in found[0].items() if own[0].graph_node >= 0]
-    times = np.array([[(min(one.start_ns for one in run[key]), max(one.end_ns for one in run[key])) for key in inside] for run in found])
+    times = np.array([[(_begin(run[key]), max(one.end_ns for one in run[key])) for key in inside] for run in found])
     replay = np.array([key[0] for key in inside])
     extent_ns = np.zeros(len(found))
     for one in set(replay.tolist()):
@@ -61,13 +64,28 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
         end_ns = own[:, :, 1].max(axis=1)
         extent_ns += end_ns - own[:, :, 0].min(axis=1)
         times[:, replay == one] -= end_ns[:, None, None]
+    calls = [dict(zip(*_calls(spans), strict=True)) for spans in runs]
+    behind = {
+        key: min(_begin(run[key]) - ends[key[0]] for run, ends in zip(found, calls, strict=True)) for key in first if key[0] in calls[0]
+    }
     # Medians of times that are in order in each run are in order, too: what depends on another begins after it.
     medians = np.median(times, axis=0).tolist() if inside else []
     return KernelTimes(
         {key: _medians([run[key] for run in found]) for key in first},
         {key: (start, end) for key, (start, end) in zip(inside, medians, strict=True)},
+        behind,
         float(np.median(extent_ns)),
     )
+
+
+def _calls(spans: SpanTable) -> tuple[list[int], list[int]]:
+    """Return the host's steps that put work on the device, and when each of their calls returned."""
+    rows = spans.is_kind(CALL_KINDS)
+    return spans.correlation[rows].tolist(), spans.end_ns[rows].tolist()
+
+
+def _begin(pieces: Sequence[LaunchKernel]) -> float:
+    return min(one.start_ns for one in pieces)
 
 
 def _by_launch(spans: SpanTable) -> dict[_Key, list[LaunchKernel]]:

@@ -81,25 +81,32 @@ def place_in_graph(steps: Sequence[Step], durations_ns: Mapping[int, float], end
     return {index: (pushed[index] + pulled[index]) / 2 for index in before}
 
 
-def none_before(
+def begun_at(
     begins_ns: Mapping[int, float], times: Mapping[int, tuple[float, float]], before: Mapping[int, Collection[int]], parts: Collection[int]
 ) -> dict[int, tuple[float, float]]:
-    """Return starts and ends of a graph's launches of which none begins earlier than it can: at ``begins_ns``, if it depends on none.
+    """Return starts and ends of a graph's launches, of which those that depend on none begin at ``begins_ns``.
 
-    A profiler makes the launch of a graph take longer. Then its GPUs begin farther apart, and those that are first wait longer for the
-    others than they do without it. So what would begin too early begins with the graph, or behind what it depends on, and takes as long;
-    ``parts`` of a collective still end when they did.
+    A profiler makes the launch of a graph take longer, and no two launches are alike. So GPUs begin as far apart as in no other run, and
+    those that are first wait for the others, in ``parts`` of a collective, which still end when they did. Thus launches ahead of one are
+    moved either way, behind what they depend on, and take as long. Others are only moved back, since the end of the graph is known.
     """
+    ahead: set[int] = {*parts}
+    for index in reversed([*before]):
+        if index in ahead:
+            ahead.update(before[index])
     found: dict[int, tuple[float, float]] = {}
     moved: set[int] = set()
     for index, earlier in before.items():
         start, end = times[index]
-        ready = max([begins_ns.get(index, -np.inf), *(found[other][1] for other in moved.intersection(earlier))])
-        if ready > start:
+        late: float = max([begins_ns.get(index, -np.inf), *(found[other][1] for other in moved.intersection(earlier))]) - start
+        if late > 0:
             moved.add(index)
-            end = max(end, ready) if index in parts else end + ready - start
-            start = ready
-        found[index] = (start, end)
+        elif index in ahead:
+            last = max(earlier, key=lambda other: found[other][1], default=None)
+            late = min(0.0, begins_ns.get(index, start) - start if last is None else found[last][1] - times[last][1])
+        else:
+            late = 0.0
+        found[index] = (start + late, max(end, start + late) if index in parts else end + late)
     return found
 
 
