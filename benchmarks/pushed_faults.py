@@ -247,6 +247,18 @@ def one_process(kind: str, gpus: int, pushes: int, faults: Mapping[str, int], se
     return {"pushes": Counter(done), "faults": found, "aborts": getattr(device, "collective_aborts", 0)}
 
 
+def by_processes(options: argparse.Namespace, asked: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Yield what each process found, of which each plants its share of the faults."""
+    shares = [{kind: len(range(seed, number, options.processes)) for kind, number in asked.items()} for seed in range(options.processes)]
+    tasks = [(options.device, options.gpus, options.pushes, share, seed, options.seconds) for seed, share in enumerate(shares)]
+    if len(tasks) == 1:
+        yield one_process(*tasks[0])
+        return
+    with ProcessPoolExecutor(len(tasks), mp_context=multiprocessing.get_context("spawn")) as pool:
+        for one in as_completed([pool.submit(one_process, *task) for task in tasks]):
+            yield one.result()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("result", type=Path)
@@ -259,26 +271,17 @@ def main() -> None:
     options = parser.parse_args()
     asked = {kind: int(number) for kind, number in (each.split("=") for each in options.faults.split(",") if each)}
     begin_s, pushes, faults, aborts = time.monotonic(), Counter[str](), {kind: Counter[str]() for kind in asked}, 0
-    with ProcessPoolExecutor(options.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        shares = [
-            {kind: len(range(seed, number, options.processes)) for kind, number in asked.items()} for seed in range(options.processes)
-        ]
-        each = [
-            pool.submit(one_process, options.device, options.gpus, options.pushes, share, seed, options.seconds)
-            for seed, share in enumerate(shares)
-        ]
-        for one in as_completed(each):
-            found = one.result()
-            pushes.update(found["pushes"])
-            aborts += found["aborts"]
-            for kind, counts in found["faults"].items():
-                faults[kind].update(counts)
+    for found in by_processes(options, asked):
+        pushes.update(found["pushes"])
+        aborts += found["aborts"]
+        for kind, counts in found["faults"].items():
+            faults[kind].update(counts)
     content = {
         "what": "operations pushed over several GPUs, equal to NumPy; faults planted, after each of which the engine goes on; none hangs",
         "gpus": options.gpus,
         "processes": options.processes,
-        "pushes": pushes,
-        "faults": faults,
+        "pushes": dict(pushes),
+        "faults": {kind: dict(counts) for kind, counts in faults.items()},
         "hangs": 0,
         "seconds": round(time.monotonic() - begin_s, 1),
         "aborts": aborts,
