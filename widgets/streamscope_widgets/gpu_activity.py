@@ -40,12 +40,12 @@ def activities_of(trace: Trace, spans: SpanTable) -> tuple[GpuActivity, ...]:
         none = np.zeros_like(found.kernels)
         return (GpuActivity(**_columns(found), collectives=none, peers=none),)
     communicates = work_of(trace)[: len(spans)] == Work.COMMUNICATION
-    found = []
+    each: list[GpuActivity] = []
     for gpu in trace.gpus:
         own = with_received(spans, trace.peers, gpu)
         rows = rows_of_gpu(own, gpu)
-        found.append(_told_apart(activity(own.select(rows), count), own.select(rows[communicates[rows]])))
-    return tuple(found)
+        each.append(_told_apart(activity(own.select(rows), count), own.select(rows[communicates[rows]])))
+    return tuple(each)
 
 
 def multiprocessors_of(trace: Trace) -> int | None:
