@@ -137,6 +137,28 @@ def test_what_goes_on_in_python_is_told_and_works(repository, five_engines, comp
         assert type(known[code.partition(" ")[0]]).__name__ == kind
 
 
+def test_a_job_comes_with_its_ranks_and_is_asked_for_others(repository, tmp_path):
+    folder = repository / "tests/data/ranks/4xH100/tp-graph-shapes"
+    kept = ss.read_ranks(folder, progress=False).save(tmp_path / "kept") / "ranks.json"
+    files = [str(folder / f"rank{number}.json.gz") for number in (1, 3)]
+    for path, name, question, ranks in (
+        (folder, "tp", {}, [0, 1, 2, 3]),
+        (kept, "ranks.json", {}, [0, 1, 2, 3]),
+        (folder, "tp", {"files": files}, [1, 3]),
+    ):
+        (line, first), (_, other), (_, cell), (_, none) = served(
+            path, name, question, [{"ranks": ranks[1:]}, {"type": "cell", "rank": 1, "step": 2, "ranks": ranks[1:]}, {"ranks": [9]}]
+        )
+        content, _ = unpacked(first)
+        assert line == b"more\n"  # Reading all ranks again would take long.
+        assert content["header"]["details"][-1] == "ranks"
+        assert [gpu["gpu"] for gpu in content["header"]["groups"][0]["gpus"]] == ranks
+        assert "Critical path through all ranks" in content["tables"]
+        assert [gpu["gpu"] for gpu in unpacked(other)[0]["header"]["groups"][0]["gpus"]] == ranks[1:]
+        assert set(unpacked(cell)[0]["header"]["numbers"]) <= set(ranks)
+        assert "no rank 9" in unpacked(none)[0]["refused"]
+
+
 def test_captured_code_is_compared_on_the_simulated_device(repository, tmp_path):
     path = tmp_path / "mine.captured.json"
     path.write_bytes((repository / "notebooks/recorded/captured/mixture_of_experts.captured.json").read_bytes())

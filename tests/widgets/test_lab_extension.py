@@ -54,6 +54,8 @@ def folder(lab, repository):
     shutil.copy(repository / "notebooks/recorded/captured/mixture_of_experts.captured.json", home / "mine.captured.json")
     (home / "settings.json").write_text('{"mine": 1}')
     two_gpus(home / "two.pt.trace.json")
+    shutil.copytree(repository / "tests/data/ranks/2xH100/dp-graph-augment", home / "ranks")
+    ss.read_ranks(home / "ranks", progress=False).save(home / "kept")
     return home
 
 
@@ -244,6 +246,54 @@ def test_a_double_click_on_captured_code_shows_its_orders_on_the_simulated_devic
     page.locator(item("mine.captured.json")).dblclick()
     page.wait_for_function(f"{TIMELINE}?.layout && {TIMELINE}.model.groups.length === 5 && {TIMELINE}.model.nature === 'simulated'")
     assert "Simulated times (simulated NVIDIA H200), not measured." in page.locator(f"{SHOWN} > p").inner_text()
+
+
+LATE = "Rank 1 is late in "
+JOB = ".jp-MainAreaWidget:not(.lm-mod-hidden) .ss-file"
+
+
+def job_is_shown(page):
+    """Wait for the map of a job, and find what its document says."""
+    page.wait_for_selector(f"{JOB} .ss-map canvas")
+    document = page.locator(JOB)
+    assert document.locator("> p").first.inner_text().startswith(LATE)
+    assert page.evaluate(f"{TIMELINE}.model.groups.map(({{ gpus }}) => gpus.length)") == [2]
+    return document
+
+
+def test_a_folder_is_opened_as_a_job_and_a_cell_leads_to_its_collective(page):
+    page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
+    page.locator(item("ranks")).first.click(button="right")
+    page.get_by_role("menuitem", name="Open as Job").click()
+    document = job_is_shown(page)
+    assert "Critical path through all ranks" in document.inner_text()
+    canvas = document.locator(".ss-map canvas")
+    canvas.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_function(f"{TIMELINE}.state.selection")
+    with page.expect_response(lambda response: "%22ranks%22%3A%5B0%2C1%5D" in response.url) as shown:
+        document.get_by_role("button", name="show on timeline").click()
+    assert shown.value.ok
+
+
+def test_files_of_ranks_are_opened_as_a_job_and_so_is_a_kept_one(page):
+    page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files/ranks' })")
+    page.locator(item("rank0")).click()
+    page.locator(item("rank1")).click(modifiers=["Control"])
+    page.locator(item("rank1")).click(button="right")
+    page.get_by_role("menuitem", name="Open as Job").click()
+    job_is_shown(page)
+    page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files/kept' })")
+    page.locator(item("ranks.json")).dblclick()
+    job_is_shown(page)
+    page.locator(item("rank0")).click(button="right")
+    page.locator(".lm-Menu").wait_for()
+    assert page.get_by_role("menuitem", name="Open as Job").count() == 0  # One file is no job.
+    page.keyboard.press("Escape")
+    page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
+    assert page.complaints == []
 
 
 def test_other_json_stays_json_and_is_a_trace_where_somebody_says_so(page):

@@ -1,4 +1,4 @@
-// The JupyterLab extension: opens traces, comparisons and captured code with the timeline's bundle, and the explorer from the launcher and the palette.
+// The JupyterLab extension: opens traces, comparisons, captured code and jobs with the timeline's bundle, and the explorer from the launcher and the palette.
 //
 // JupyterLab loads extensions as module-federation containers: an object with `init`, which gets the modules that all share, and `get`.
 // There is no more to it, so this file is one as it stands, and nothing has to be built.
@@ -6,6 +6,8 @@
 (() => {
   const here = document.currentScript.src;
   const EXPLORE = "streamscope:explore";
+  const JOB = "streamscope:open-job";
+  const TRACE = /\.(parquet|json|json\.gz|sqlite|db)$/i;
   const FACTORY = "Streamscope timeline";
   const OTHERWISE = "Another viewer may know this file: right-click it in the file browser and choose Open With.";
   const SOURCE = "import streamscope as ss\n\nss.explore()";
@@ -96,20 +98,21 @@
     return section;
   }
 
-  /** Show a file in an element, now and whenever it changes. Returns a function that ends it. */
-  function show(node, context, path, modules, settings) {
+  /** Show a file in an element, or a folder or files as a `job`, now and whenever it changes. Returns a function that ends it. */
+  function show(node, context, path, modules, settings, job) {
     let timeline = null;
     let turn = 0;
     let gpu;
+    let ranks; // Of a job, those that are shown, if they are not the first.
     const draw = async (remark = "") => {
       const mine = ++turn;
-      const wanted = gpu === undefined ? {} : { gpu };
+      const wanted = { gpu, ...job };
       try {
         const content = await read(path(), modules, settings, wanted);
         const { title, finding, further, warnings, notes, header, block, bundle, stamp } = content;
         // Browsers keep what JupyterLab serves for a year, by its address.
         const load = (name) => import(new URL(`${name}?v=${bundle}`, here).href);
-        const { open } = await load("timeline.js");
+        const { open, decode } = await load("timeline.js");
         if (mine !== turn) return;
         timeline?.destroy();
         const stage = make("div", "");
@@ -120,9 +123,15 @@
         const choice = content.gpus?.length > 1 ? [gpuChoice(content, choose)] : [];
         const ask = async (question) => {
           const paths = question.type === "paths";
+          const shows = question.type === "show";
           try {
-            const answer = await read(path(), modules, settings, { ...question, ...wanted, stamp });
+            const chosen = shows ? { ranks: question.numbers } : { ...question, ranks };
+            const answer = await read(path(), modules, settings, { ...chosen, ...wanted, stamp });
             if (mine !== turn) throw new Error("another version of the file is shown");
+            if (shows && !answer.changed) {
+              ranks = question.numbers;
+              timeline.replace(decode(answer.header, answer.block));
+            }
             if (!answer.changed) return answer;
           } catch (error) {
             if (mine === turn && paths) tell(`The critical path could not be had: ${error.message} Switch it on to ask again.`);
@@ -158,6 +167,41 @@
     };
   }
 
+  /** The folder, or the trace files, that are selected in the file browser; nothing where something else is. */
+  function chosenJob(browsers) {
+    const items = [...(browsers?.tracker.currentWidget?.selectedItems() ?? [])];
+    const [first] = items;
+    if (items.length === 1 && first.type === "directory") return { path: first.path, name: first.name };
+    const traces = items.length > 1 && items.every(({ type, name }) => type !== "directory" && TRACE.test(name));
+    return traces ? { path: first.path, name: `${items.length} ranks`, files: items.map(({ path }) => path) } : null;
+  }
+
+  /** Open a folder, or several trace files, as the ranks of one job. */
+  function addJobs(app, modules, browsers) {
+    const { Widget, MainAreaWidget, icon } = modules;
+    const { contents, serverSettings } = app.serviceManager;
+    app.commands.addCommand(JOB, {
+      label: "Open as Job",
+      caption: "Show the traces of all ranks of a job on one clock",
+      icon,
+      isVisible: () => chosenJob(browsers) !== null,
+      execute: () => {
+        const { path, name, files } = chosenJob(browsers);
+        const content = new Widget();
+        content.addClass("ss-file");
+        const signal = { connect() {}, disconnect() {} }; // No file is watched: what is asked of a changed one draws it anew.
+        const job = { job: true, files: files?.map((file) => contents.localPath(file)) };
+        content.disposed.connect(show(content.node, { ready: Promise.resolve(), fileChanged: signal }, () => contents.localPath(path), modules, serverSettings, job));
+        const panel = new MainAreaWidget({ content });
+        Object.assign(panel.title, { label: name, icon, caption: `Job: ${files?.join(", ") ?? path}`, closable: true });
+        app.shell.add(panel, "main");
+        app.shell.activateById(panel.id);
+        return panel;
+      },
+    });
+    app.contextMenu.addItem({ command: JOB, selector: ".jp-DirListing-item", rank: 1.5 });
+  }
+
   /** Teach JupyterLab to open our files. Their content does not pass through it: the server reads them by path. */
   function addFiles(app, modules) {
     const { Widget, ABCWidgetFactory, DocumentWidget, TextModelFactory } = modules;
@@ -183,8 +227,9 @@
     addType("streamscope-kineto", "Kineto trace", [".pt.trace.json", ".pt.trace.json.gz"], { icon });
     addType("streamscope-xplane", "XPlane trace", [".xplane.pb"], { icon });
     addType("streamscope-comparison", "Streamscope comparison", [], { icon, pattern: "^comparison\\.json$" });
+    addType("streamscope-job", "Job of several ranks", [], { icon, pattern: "^ranks\\.json$" });
     addType("streamscope-captured", "Captured code", [".captured.json"], { icon });
-    const ours = ["streamscope-trace", "streamscope-kineto", "streamscope-xplane", "streamscope-comparison", "streamscope-captured"];
+    const ours = ["streamscope-trace", "streamscope-kineto", "streamscope-xplane", "streamscope-comparison", "streamscope-job", "streamscope-captured"];
     // These may be anybody's. They are traces where somebody says so: "Open With".
     addType("streamscope-packed", "JSON, compressed", [".json.gz"]);
     addType("streamscope-database", "SQLite database", [".sqlite", ".db"]);
@@ -251,20 +296,23 @@
   }
 
   async function plugin() {
-    const [{ ICommandPalette }, { ILauncher }, { LabIcon }, { Widget }, registry, { ServerConnection }, { URLExt }] = await Promise.all([
+    const [apputils, { ILauncher }, { LabIcon }, { Widget }, registry, { ServerConnection }, { URLExt }, filebrowser] = await Promise.all([
       "@jupyterlab/apputils", "@jupyterlab/launcher", "@jupyterlab/ui-components", "@lumino/widgets", "@jupyterlab/docregistry",
-      "@jupyterlab/services", "@jupyterlab/coreutils",
+      "@jupyterlab/services", "@jupyterlab/coreutils", "@jupyterlab/filebrowser",
     ].map(shared));
+    const { ICommandPalette, MainAreaWidget } = apputils;
     const icon = new LabIcon({ name: "streamscope:icon", svgstr: ICON });
     return {
       id: "streamscope:plugin",
-      description: "Opens Streamscope traces, comparisons and captured code, and the explorer.",
+      description: "Opens Streamscope traces, comparisons, captured code and jobs, and the explorer.",
       autoStart: true,
-      optional: [ICommandPalette, ILauncher],
-      activate: (app, palette, launcher) => {
+      optional: [ICommandPalette, ILauncher, filebrowser.IFileBrowserFactory],
+      activate: (app, palette, launcher, browsers) => {
+        const modules = { ...registry, Widget, MainAreaWidget, ServerConnection, URLExt, icon };
         document.head.append(make("style", STYLE));
-        addFiles(app, { ...registry, Widget, ServerConnection, URLExt, icon });
-        addSources(app, { ServerConnection, URLExt });
+        addFiles(app, modules);
+        if (browsers) addJobs(app, modules, browsers);
+        addSources(app, modules);
         addExplorer(app, icon, palette, launcher);
       },
     };

@@ -33,19 +33,24 @@ _MEANINGS = {
 
 def ranks_html(job: Job) -> Html:
     """Return it as HTML of less than 200 kB that needs no script, style sheet or network."""
-    columns = [Column(head, _MEANINGS.get(head, ""), "text" if head == "GPU" else "number") for head in RANK_HEADS]
-    rows = [Row(tuple(shortened(cell, _LONGEST) for cell in cells)) for cells in job.table_rows()[:MORE_ROWS]]
     parts = [above(job.title), lead(shortened(job.verdict, 1000))]
     if job.waits.waiting_ns.any():
         parts.append(image(waiting_svg(job), "Heat map: waiting in collectives, by rank and step"))
-    parts.append(table(columns, rows[:MOST_ROWS]))
+    return block(*parts, *ranks_tables(job), warned(job.warnings, 5, 300))
+
+
+def ranks_tables(job: Job) -> list[Html]:
+    """Return the tables of ranks and of the critical path, and between them what is said of late ranks."""
+    columns = [Column(head, _MEANINGS.get(head, ""), "text" if head == "GPU" else "number") for head in RANK_HEADS]
+    rows = [Row(tuple(shortened(cell, _LONGEST) for cell in cells)) for cells in job.table_rows()[:MORE_ROWS]]
+    parts = [table(columns, rows[:MOST_ROWS])]
     if len(rows) > MOST_ROWS:
         parts.append(folded(counted(len(rows) - MOST_ROWS, "more rank"), table(columns, rows[MOST_ROWS:])))
     parts += [small(shortened(each.words, 1000)) for each in job.late[1:]]
     if path := job.path_cells(MOST_ROWS):
         heads = [Column(head, kind="number" if head in ("rank", "µs", "share") else "code") for head in PATH_HEADS]
         parts.append(folded("Critical path through all ranks", table(heads, [Row(cells) for cells in path])))
-    return block(*parts, warned(job.warnings, 5, 300))
+    return parts
 
 
 def waiting_svg(job: Job, most_us: float | None = None, title: str = "") -> str:

@@ -20,10 +20,13 @@ from streamscope.comparing.comparison import load_comparison
 from streamscope.comparing.comparison_folder import FILE_NAME, REPORT_NAME
 from streamscope.errors import StreamscopeError
 from streamscope.formats.read import read
+from streamscope.ranks.job import FILE_NAME as JOB_FILE
 from streamscope.trace import TimelineGroup
 from streamscope.trace.counters import note_rows
 from streamscope.words import capitalised, counted, shortened
+from streamscope_widgets.job_timeline import job_groups, job_of
 from streamscope_widgets.payload import SECOND_BUNDLE, as_groups, bundle_source, encode
+from streamscope_widgets.ranks_view import ranks_tables
 from streamscope_widgets.show.html import folded, joined
 from streamscope_widgets.tile_questions import answer
 from streamscope_widgets.tiles import Tiles, needs_tiles
@@ -32,26 +35,55 @@ from streamscope_widgets.trace_view import code_and_memory, finding_of, trace_ti
 MOST_WARNINGS, LONGEST_WARNING = 20, 500
 MOST_NOTES = 50
 CAPTURED = ".captured.json"
+_LONGEST_STAMP = 4096
 ALIGNED = 8
 """Bytes: columns of numbers must begin at a multiple of it."""
 
 
 class Document:
-    """A trace, a comparison or captured code that is read, and the browser's questions about it.
+    """A trace, a comparison, captured code or a job that is read, and the browser's questions about it.
 
     ``name``: the reader's name for it.
     ``gpu``: which GPU, where the file has several; by default all.
+    ``files``: those of the ranks of a job.
     """
 
-    def __init__(self, path: Path, name: str, gpu: int | None = None) -> None:
+    def __init__(self, path: Path, name: str, gpu: int | None = None, files: Sequence[str] = ()) -> None:
         self.path = path
         """A trace in any format that `streamscope.read` knows, the ``comparison.json`` in the folder of a comparison, or captured code,
-        which is compared on the simulated device."""
-        self.stamp = _stamp(path)  # Before it is read: what is written meanwhile is another version.
-        self.told, self.groups = _read(path, name, gpu)
+        which is compared on the simulated device; or the ``ranks.json`` of a job, or a folder with its files."""
+        self.files = [Path(file) for file in files]
+        self.stamp = self._stamp()  # Before it is read: what is written meanwhile is another version.
+        self.job = path.name == JOB_FILE or path.is_dir() or bool(files)
+        self.ranks: tuple[int, ...] = ()
+        self.told, self.groups = _read_job(path, name, self.files) if self.job else _read(path, name, gpu)
         self.tiles = Tiles(self.groups) if needs_tiles(self.groups) else None
         # Of a long trace they take as long as it takes to read: they are had when they are asked for.
         self.tables = None if self.tiles else _tables(self.groups)
+
+    @property
+    def stays(self) -> bool:
+        """Whether more is asked of it than that it is drawn, and reading it again would take long."""
+        return self.job or self.tiles is not None
+
+    def _stamp(self) -> str:
+        """Return a text that changes with each of its files."""
+        folder = [self.path, *sorted(self.path.iterdir())] if self.path.is_dir() else [self.path]
+        return "".join(map(_stamp, self.files or folder))[:_LONGEST_STAMP]
+
+    def choose(self, ranks: Sequence[int]) -> None:
+        """Show other ranks of a job.
+
+        Raises
+        ------
+        TraceError
+            There is no such rank.
+        """
+        group = job_of(self.groups)
+        if group is None or group.job is None or tuple(ranks) in ((), self.ranks, group.ranks):
+            return
+        self.groups, self.ranks = job_groups(group.job, ranks), tuple(ranks)
+        self.tiles = Tiles(self.groups) if needs_tiles(self.groups) else None
 
     def whole(self) -> bytes:
         """Return the first drawing: the length of the header in 4 bytes, 4 empty bytes, the header as JSON, the block of columns.
@@ -72,8 +104,9 @@ class Document:
 
         The header has ``changed`` instead where the file is not the one with the question's ``stamp``: its rows are other ones.
         """
-        if self.stamp != _stamp(self.path) or question.get("stamp", self.stamp) != self.stamp:
+        if self.stamp != self._stamp() or question.get("stamp", self.stamp) != self.stamp:
             return _packed({"changed": True}, b"")
+        self.choose(question.get("ranks") or ())
         if "type" not in question:
             return self.whole()
         if question["type"] == "tables":
@@ -90,14 +123,21 @@ def serve(path: Path, name: str, question: Mapping[str, Any], questions: Iterabl
     Each answer has its length before it, in 8 bytes, in a line of its own whether more questions are answered.
     """
     try:
-        found = Document(path, name, question.get("gpu"))
-        first, more = found.answer(question) if "type" in question else found.whole(), found.tiles is not None
+        found = Document(path, name, question.get("gpu"), question.get("files", ()))
+        first, more = found.answer(question) if "type" in question or question.get("ranks") else found.whole(), found.stays
     except StreamscopeError as error:
         # Where the server's files lie is the server's matter.
         first, more = refusal(str(error).replace(f"{path.parent}/", "")), False
-    for sent in chain([first], (found.answer(json.loads(line)) for line in questions) if more else ()):
+    for sent in chain([first], (_answered(found, json.loads(line)) for line in questions) if more else ()):
         out.write((b"more\n" if more else b"done\n") + len(sent).to_bytes(8, "little") + sent)
         out.flush()
+
+
+def _answered(document: Document, question: Mapping[str, Any]) -> bytes:
+    try:
+        return document.answer(question)
+    except StreamscopeError as error:
+        return refusal(str(error))
 
 
 def _stamp(path: Path) -> str:
@@ -150,8 +190,25 @@ def _read(path: Path, name: str, gpu: int | None) -> tuple[dict[str, Any], tuple
     return {**told, "gpu": trace.info.device.gpu if len(trace.gpus) < 2 else None, "gpus": gpus}, as_groups([trace])
 
 
+def _read_job(path: Path, name: str, files: Sequence[Path]) -> tuple[dict[str, Any], tuple[TimelineGroup, ...]]:
+    """Return title and finding of a job, and the timeline of its first ranks."""
+    from streamscope.ranks.reading import read_ranks
+
+    job = read_ranks(list(files) or (path.parent if path.name == JOB_FILE else path), progress=False)
+    named = [file.name for file in files] or name.removesuffix(JOB_FILE) or "."
+    further = (
+        f"job = ss.read_ranks({named!r}) has all numbers; job.what_if(rank=1).like(rank=0) predicts a repaired rank, "
+        "job.save('job.html') writes a page for others."
+    )
+    warnings = [shortened(capitalised(warning), LONGEST_WARNING) for warning in job.warnings[:MOST_WARNINGS]]
+    return _told(f"{job.title} · {name}", job.verdict, further, warnings), job_groups(job)
+
+
 def _tables(groups: Sequence[TimelineGroup]) -> str:
-    """Return as HTML what costs most and what fills the memory; of several engines, each unfolds."""
+    """Return as HTML what costs most and what fills the memory, of several engines, each unfolds; of a job, its ranks and their path."""
+    group = job_of(groups)
+    if group is not None and group.job is not None:
+        return joined(ranks_tables(group.job))
     found = [(group.label, code_and_memory(group.trace)) for group in groups]
     if len(found) == 1:
         return found[0][1]

@@ -41,7 +41,12 @@ class TimelineHandler(APIHandler):
             raise web.HTTPError(400, "ask= must be a JSON object, nested less than some hundred deep")
         if not isinstance(question.get("gpu"), int | None):
             raise web.HTTPError(400, "the number of a GPU in ask= must be a whole number")
-        place = await place_of(self.contents_manager, name)
+        files = question.pop("files", [])
+        if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+            raise web.HTTPError(400, "the files in ask= must be a list of names")
+        place = await place_of(self.contents_manager, name, folders=question.pop("job", False) is True)
+        if files:
+            question["files"] = [str(await place_of(self.contents_manager, file)) for file in files]
         self.asking = asyncio.ensure_future(READERS.ask(place, name.rpartition("/")[2], question))
         with suppress(asyncio.CancelledError):  # Nobody waits any more.
             content = await self.asking
@@ -97,13 +102,14 @@ def names_of(root_dir: str, file: str, beside: str) -> list[str]:
     return list(found)
 
 
-async def place_of(manager: Any, name: str) -> Path:
-    """Return where a file of the contents lies on the disk; HTTPError 404 where it is none of them."""
+async def place_of(manager: Any, name: str, *, folders: bool = False) -> Path:
+    """Return where a file of the contents lies on the disk, or a folder; HTTPError 404 where it is none of them."""
     if not hasattr(manager, "_get_os_path"):
         raise web.HTTPError(404, "the server does not keep its contents in files")
     place = Path(manager._get_os_path(name.strip("/")))  # noqa: SLF001 — as other extensions: it checks that the root holds the file
     hidden = not manager.allow_hidden and await ensure_async(manager.is_hidden(name))
-    if hidden or not await ensure_async(manager.file_exists(name)):
+    there = await ensure_async(manager.file_exists(name)) or (folders and await ensure_async(manager.dir_exists(name)))
+    if hidden or not there:
         raise web.HTTPError(404, f"there is no file {name}")
     return place
 

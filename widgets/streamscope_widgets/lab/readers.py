@@ -29,8 +29,8 @@ IDLE_S = 600.0
 """A program that nobody asked anything for so long comes to an end; whoever asks again has the file read again."""
 
 
-Work = tuple[Path, int | None]
-"""A file, and the number of the GPU that is looked at; None for all, and where there is no choice."""
+Work = tuple[Path, int | tuple[str, ...] | None]
+"""A file or folder, and the number of the GPU that is looked at, None for all and where there is no choice; or the files of ranks."""
 
 
 class Reader:
@@ -130,7 +130,7 @@ class Readers:
 
         Whoever waits may be cancelled. The file is read on as long as others wait for it.
         """
-        work = path, question.get("gpu")
+        work = path, tuple(question["files"]) if question.get("files") else question.get("gpu")
         line = self._lines.setdefault(work, Line())
         line.asking += 1
         answer = asyncio.ensure_future(self._answer(line, work, name, question))
