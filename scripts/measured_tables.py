@@ -200,12 +200,19 @@ def stacks_cost() -> str:
     """Return what a step takes while it is recorded with lines, and of how many kernels the line is right."""
     found = data("code_times")
     rows = [
-        [name, *(format_us(one["step_us"][way]) for way in ("plain", "ss.record", "stacks")), f"{one['dearer']:.0%}", " to ".join(f"{each:.0%}" for each in one["spread"])]
+        [
+            name,
+            *(format_us(one["step_us"][way]) for way in ("plain", "ss.record", "stacks")),
+            f"{one['dearer']:.0%}",
+            " to ".join(f"{each:.0%}" for each in one["spread"]),
+        ]
         for name, one in found["cost"].items()
     ]
     right, kernels = found["right_lines"]
     said = f"\nOf {kernels} kernels of five networks whose lines stand in ranges, {right} have the right line.\n"
-    return table(["a step, µs", "not recorded", "`ss.record`", "with `stacks=True`", "dearer", "quartiles"], rows) + said + measured_on(found)
+    return (
+        table(["a step, µs", "not recorded", "`ss.record`", "with `stacks=True`", "dearer", "quartiles"], rows) + said + measured_on(found)
+    )
 
 
 def code_times() -> str:
