@@ -160,6 +160,7 @@ def captured_of(results, own, run, inputs=(), accesses=()):
     """Return a captured function that ran, and returned such arrays."""
     found = object.__new__(function.CapturedFunction)
     regions = [each.region for each in results]
+    found.name, found.nodes, found.timeout_s = "sample", [], None
     found.results, found._own, found._before = results, [each.region for each in own], [(each, each.copy()) for each in inputs]
     found._state = state.found_state([], accesses, found._own, regions, lambda: [each.get() for each in results], run)
     return found

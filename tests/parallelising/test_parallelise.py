@@ -109,7 +109,7 @@ def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch
             run=list,
             free_stream=int,
         )
-        return SimpleNamespace(call=call, quickly=lambda *_: MISSED)
+        return SimpleNamespace(call=call, quickly=lambda *_: MISSED, captured=SimpleNamespace(communicates=False))
 
     calls = Calls(abs)
     for recaptures in (False, True):

@@ -27,8 +27,8 @@ TIMEOUT_S = 20.0
 """How long ranks wait for each other, if nobody says otherwise."""
 THREAD = "streamscope job"
 """Name of the thread that watches the other ranks; it launches nothing."""
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 2e-4, 5e-3
-"""Between two looks for the others: short at first, since most often they come at once."""
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 2e-5, 5e-3
+"""Between two looks for the others: a twentieth of the wait so far, so that ranks go on at about the same time."""
 _LOOK_EVERY_S, _BEAT_EVERY_S = 0.1, 1.0
 """How often the thread looks for failures, and says that this process lives."""
 _NEWS_S = 1.0
@@ -136,7 +136,7 @@ class Job:
         """Return step and value of each rank, as soon as all have said them."""
         self._set(f"{self._count}/{self.rank}", [step, value])
         found = {self.rank: [step, value]}
-        limit, pause_s = time.monotonic() + self.timeout_s, _FIRST_PAUSE_S
+        start = time.monotonic()
         while missing := [one for one in self._others if one not in found]:
             for one in missing:
                 if (said := self._get(f"{self._count}/{one}")) is not None:
@@ -145,11 +145,11 @@ class Job:
                 break
             if (lost := self._lost or self._failed()) is not None:
                 raise self._error(lost)
-            if time.monotonic() > limit:
+            waited_s = time.monotonic() - start
+            if waited_s > self.timeout_s:
                 late = next(one for one in self._others if one not in found)
                 raise self._error(_Lost(late, f"did not come to {step!r} within {self.timeout_s:g} s", at_once=True))
-            time.sleep(pause_s)
-            pause_s = min(1.3 * pause_s, _LAST_PAUSE_S)
+            time.sleep(min(max(waited_s / 20, _FIRST_PAUSE_S), _LAST_PAUSE_S))
         return found
 
     def _cause(self, error: BaseException) -> _Lost | None:
@@ -300,6 +300,11 @@ def checked_timeout(timeout: Any) -> float | None:
 def in_job() -> bool:
     """Tell whether this process does something together with other ranks now."""
     return _CURRENT.get() is not None
+
+
+def since_last_start(step: str, times: Sequence[float]) -> list[float]:
+    """Return how long each of several runs with collectives took from when the last rank began it; others waited for that rank."""
+    return [min(each) for each in zip(*gathered(step, list(times)), strict=True)]
 
 
 def go_alone() -> None:

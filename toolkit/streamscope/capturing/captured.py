@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.communication import without_links
 from streamscope.capturing.memory import CaptureOrigin, NodeMemory, origin_words
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.graph_node import GraphNode
+from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import ProgramError
 from streamscope.order.graph import path_lengths, without_implied
-from streamscope.program.captured_graph import CapturedGraph, Edges
+from streamscope.program.captured_graph import COMMUNICATION, CapturedGraph, Edges
 from streamscope.program.foreign import CaptureInfo, ForeignProgram
 from streamscope.program.launch import Cost, Launch
 from streamscope.program.operation import Operation, Program, Variable
@@ -52,6 +53,10 @@ class UpperBound:
         The longest path of the true order: its time with unlimited room.
     filled_us : float
         Time if the multiprocessors of this GPU are full all the time.
+    communication_us : float
+        All collectives one after the other, without waiting for other ranks.
+    hidden_us : float
+        How much of that any order could hide behind kernels, at most, if kernels run one after the other.
     """
 
     nodes: int
@@ -59,11 +64,13 @@ class UpperBound:
     one_stream_us: float
     longest_path_us: float
     filled_us: float
+    communication_us: float = 0.0
+    hidden_us: float = 0.0
 
     @property
     def least_us(self) -> float:
         """Lower bound of the time of any order."""
-        return min(self.capture_us, max(self.longest_path_us, self.filled_us))
+        return min(self.capture_us, max(self.longest_path_us, self.filled_us, self.communication_us))
 
     @property
     def speedup(self) -> float:
@@ -76,6 +83,12 @@ class UpperBound:
         return self.least_us >= (1 - _LITTLE) * self.capture_us
 
     def __str__(self) -> str:
+        if not self.communication_us:
+            return self._gain
+        return f"{self._gain}; of {_text(self.communication_us)} of communication, any order hides at most {_text(self.hidden_us)}"
+
+    @property
+    def _gain(self) -> str:
         if not self.nothing_to_gain:
             return f"at most {self.speedup:.2g} times as fast as the capture: {_text(self.least_us)} of {_text(self.capture_us)}"
         if self.nodes < 2 or self.capture_us <= 0:
@@ -94,6 +107,7 @@ def upper_bound(
     order: Edges,
     model: CostModel,
     measured_us: float | None = None,
+    collectives: Sequence[bool] = (),
 ) -> UpperBound:
     """Return the upper bound of the gain by another order of nodes.
 
@@ -101,6 +115,7 @@ def upper_bound(
     ``costs``: their blocks and threads say how much of the multiprocessors each fills.
     ``capture`` and ``order``: orders of the capture, and those that memory asks for.
     ``measured_us``: duration of a replay of the capture.
+    ``collectives``: whether each node is one; they use the links one after the other, in any order that ``order`` allows.
 
     Examples
     --------
@@ -117,9 +132,14 @@ def upper_bound(
     one_stream_us = sum(durations_us) + _GAP_US * max(0, len(durations_us) - 1)
     captured_us, longest_path_us = (max(path_lengths(durations_us, edges, gap=_GAP_US), default=0.0) for edges in (capture, order))
     capture_us = max(captured_us, filled_us) if measured_us is None else measured_us
-    if without_implied(order) == without_implied(capture):
+    communication_us = sum(us for us, collective in zip(durations_us, collectives, strict=True) if collective) if any(collectives) else 0.0
+    kernels_us = sum(durations_us) - communication_us
+    hidden_us = max(0.0, kernels_us + communication_us - max(longest_path_us, kernels_us, communication_us))
+    stuck = hidden_us <= _LITTLE * communication_us if communication_us else without_implied(order) == without_implied(capture)
+    if stuck:
         longest_path_us = capture_us  # There is no other order: gaps that are longer than the shortest stay as they are.
-    return UpperBound(len(durations_us), capture_us, one_stream_us, longest_path_us, filled_us)
+    hidden_us = hidden_us if communication_us else 0.0
+    return UpperBound(len(durations_us), capture_us, one_stream_us, longest_path_us, filled_us, communication_us, hidden_us)
 
 
 def _share(cost: Cost, model: CostModel) -> float:
@@ -212,7 +232,11 @@ class CapturedProgram(Result, ForeignProgram):
         """
         costs = [launch.cost for launch in self.program.launches()]
         order = tuple(operation.reads for operation in self.program.operations)
-        return upper_bound(self.durations_us, costs, self.program.captured, order, model_of(self.measured_on()), self.capture_us)
+        collectives = [node.communication is not None and node.kind is NodeKind.KERNEL for node in self.nodes]
+        if any(collectives):  # They may change places.
+            order = true_order(list(map(without_links, self.memories)), self.program.captured)
+        model = model_of(self.measured_on())
+        return upper_bound(self.durations_us, costs, self.program.captured, order, model, self.capture_us, collectives)
 
     def save(self, path: str | Path) -> Path:
         """Write all but the kernels to a file, which `ss.load_captured` opens anywhere: nodes, memory, evidence, durations, names, lines.
@@ -291,7 +315,10 @@ def program_of(
     """
     operations = []
     for number, (node, after, source) in enumerate(zip(certificate.nodes, certificate.order, sources, strict=True)):
-        attributes, work = {"grid": node.grid, "block": node.block}, (launch(number, after),)
+        attributes: dict[str, Any] = {"grid": node.grid, "block": node.block}
+        if node.communication is not None:
+            attributes[COMMUNICATION] = str(node.communication)
+        work = (launch(number, after),)
         operations.append(Operation(number, node.operator, after, (number,), attributes, node.where, work, node.module, source))
     variables = tuple(Variable(number, node.name, TOKEN, MemoryPlace.DEVICE) for number, node in enumerate(certificate.nodes))
     edges = tuple(node.after for node in certificate.nodes)

@@ -8,7 +8,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -75,6 +74,8 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
     _origin: CaptureOrigin
     _own: list[AddressRange] = field(default_factory=list)
     _launchable: list[LaunchableNode] = field(default_factory=list)
+    timeout_s: float | None = None
+    """How long ranks wait for each other when it is measured; of one with collectives."""
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
@@ -131,9 +132,19 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         """Generators of PyTorch's random numbers that it may draw from."""
         return generators_of(self.kept)
 
-    def keeping(self) -> AbstractContextManager[None]:
-        """Run a block, and restore the function's state afterwards as it was before the block, and not as it was captured."""
-        return self._state.keeping()
+    @property
+    def communicates(self) -> bool:
+        """Whether it has collectives, so that all ranks have to run it together."""
+        return any(node.communication is not None for node in self.nodes)
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Run a block, and restore the function's state afterwards as it was before the block, and not as it was captured.
+
+        If it has collectives, all ranks run the block together.
+        """
+        with joined(f"measuring {self.name}", self.timeout_s if self.communicates else None), self._state.keeping():
+            yield
 
     @property
     def capture_us(self) -> float | None:
@@ -235,17 +246,20 @@ def capture(
         captured = ss.capture(step, x, w)       # x and w are CUDA tensors
         print(ss.compare(captured).verdict)
     """
-    if not callable(function):
-        raise ProgramError(f"ss.capture wants a function, not {a_kind(function)}", hint="ss.capture(function, *inputs)")
-    try:
-        libraries()
-    except NoDeviceError as error:
-        hint = f"ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program, {ELSEWHERE}"
-        raise NoDeviceError(error.message, hint=hint) from None
-    extra_bytes = None if memory_limit is None else memory_bytes(memory_limit)
     title = str(name or getattr(function, "__name__", "captured"))
-    with joined(f"capturing {title}", checked_timeout(timeout)):
-        return _captured(function, inputs, title, extra_bytes)
+    wait_s = checked_timeout(timeout)
+    with joined(f"capturing {title}", wait_s):  # First of all: whatever one rank refuses, all do.
+        if not callable(function):
+            raise ProgramError(f"ss.capture wants a function, not {a_kind(function)}", hint="ss.capture(function, *inputs)")
+        try:
+            libraries()
+        except NoDeviceError as error:
+            hint = f"ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program, {ELSEWHERE}"
+            raise NoDeviceError(error.message, hint=hint) from None
+        extra_bytes = None if memory_limit is None else memory_bytes(memory_limit)
+        found = _captured(function, inputs, title, extra_bytes)
+        found.timeout_s = wait_s
+        return found
 
 
 def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str, extra_bytes: int | None) -> CapturedFunction:

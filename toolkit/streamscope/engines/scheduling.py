@@ -18,7 +18,7 @@ from streamscope.engines.makespan_estimate import makespan_ns, reference_model
 from streamscope.engines.plan import Estimate, Plan, StreamOf, main_stream, most_streams
 from streamscope.engines.transitive_reduction import with_fewer_waits
 from streamscope.order.graph import DependencyGraph
-from streamscope.program.captured_graph import Edges
+from streamscope.program.captured_graph import COMMUNICATION, Edges
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
 
@@ -119,6 +119,12 @@ def schedules_in_a_graph(program: Program, estimate: Estimate, counts: Sequence[
     graph = DependencyGraph(program.operations, [duration_ns + found.gap_ns for duration_ns in durations_ns])
     orders = {"": tuple(graph.by_rank()), " in program order": tuple(range(len(program.operations)))}
     tried: list[tuple[str, Mapping[tuple[int, int], int]]] = []
+    links = [int(COMMUNICATION in operation.attributes) for operation in program.operations]
+    if any(links):
+        lanes = {(launch.operation, launch.part): link for launch, link in zip(launches, links, strict=True)}
+        beside = Schedule(orders[" in program order"], lanes)
+        spread = with_fewer_waits(beside.order, links, needed, durations_ns, found.gap_ns, found.gap_ns + model.graph_crossing_ns)
+        yield "collectives beside kernels", replace(beside, order=spread.order), spread.edges
     for count in counts:
         # A graph's roots begin one after another, and what runs on another stream is waited for. Both shapes are worth a try.
         later_ns = [0.0, *(model.graph_crossing_ns + stream * model.graph_root_ns for stream in range(1, count))]

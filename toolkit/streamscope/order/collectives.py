@@ -35,15 +35,16 @@ def collective_orders(units: Sequence[int], order: Edges, durations: Sequence[fl
     """
     left = path_lengths(durations, successors(order), reversed(range(len(order))))
     turns = _turns(units, order)
-    rules: dict[str, _Rule] = {
-        AS_CAPTURED: lambda unit, _: unit,
-        READY_FIRST: lambda unit, ready: (ready, unit),
-        IN_TURNS: lambda unit, _: turns[unit],
-        NEXT_USE: lambda unit, _: (-max(left[node] for node, one in enumerate(units) if one == unit), unit),
+    behind = {unit: max(left[node] for node, one in enumerate(units) if one == unit) for unit in {*units}}
+    as_captured, longest_first = [*range(len(order))], [-one for one in left]
+    rules: dict[str, tuple[Sequence[float], _Rule]] = {
+        READY_FIRST: (as_captured, lambda unit, ready: (ready, unit)),
+        IN_TURNS: (longest_first, lambda unit, _: turns[unit]),
+        NEXT_USE: (longest_first, lambda unit, _: (-behind[unit], unit)),
     }
-    found: dict[str, list[int]] = {}
-    for name, rule in rules.items():
-        nodes = list(range(len(units))) if name == AS_CAPTURED else _simulated(units, order, durations, left, rule)
+    found: dict[str, list[int]] = {AS_CAPTURED: as_captured}
+    for name, (kernels, rule) in rules.items():
+        nodes = _simulated(units, order, durations, kernels, rule)
         sequence = _sequence(units, nodes)
         if all(sequence != _sequence(units, other) for other in found.values()):
             found[name] = nodes
@@ -77,8 +78,8 @@ def _turns(units: Sequence[int], order: Edges) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _simulated(units: Sequence[int], order: Edges, durations: Sequence[float], left: Sequence[float], rule: _Rule) -> list[int]:
-    """Return all nodes by when they begin: kernels with the longest path behind them first, collectives by a rule, whole one by one."""
+def _simulated(units: Sequence[int], order: Edges, durations: Sequence[float], keys: Sequence[float], rule: _Rule) -> list[int]:
+    """Return all nodes by when they begin: of the kernels that could, the one with the least key, and of the collectives by the rule."""
     after, missing = successors(order), [len(direct) for direct in order]
     members: dict[int, list[int]] = {}
     for node, unit in enumerate(units):
@@ -92,7 +93,7 @@ def _simulated(units: Sequence[int], order: Edges, durations: Sequence[float], l
 
     def ready(node: int) -> None:
         if units[node] < 0:
-            heapq.heappush(kernels, (-left[node], node))
+            heapq.heappush(kernels, (keys[node], node))
 
     def unit_ready(unit: int) -> None:
         heapq.heappush(collectives, (rule(unit, now), unit))

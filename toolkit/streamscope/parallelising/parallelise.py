@@ -23,7 +23,7 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError, HungError, NoDeviceError, ProgramError
-from streamscope.job import TIMEOUT_S, checked_timeout, gathered, joined, the_same
+from streamscope.job import TIMEOUT_S, checked_timeout, gathered, in_job, joined, since_last_start
 from streamscope.kernels.library.libraries import libraries
 from streamscope.measuring.best import MOST_ROUNDS, Selection
 from streamscope.measuring.case import Case
@@ -159,21 +159,21 @@ def parallelise(
 
         fast = ss.parallelise(functools.partial(step, weights=weights), x)
     """
-    if isinstance(function, CapturedProgram):
-        hint = "give the function itself; a file holds no kernels to call; ss.compare(captured) shows what their order brings"
-        raise ProgramError(f"ss.parallelise wants a function, not {a_kind(function)}", hint=hint)
-    if not callable(function):
-        raise ProgramError(f"ss.parallelise wants a function, not {a_kind(function)}", hint="ss.parallelise(function, *inputs)")
-    with users_lines_shown():
+    wait_s = checked_timeout(timeout)
+    with users_lines_shown(), joined(f"parallelising {name or getattr(function, '__name__', 'a function')}", wait_s):
+        if isinstance(function, CapturedProgram):
+            hint = "give the function itself; a file holds no kernels to call; ss.compare(captured) shows what their order brings"
+            raise ProgramError(f"ss.parallelise wants a function, not {a_kind(function)}", hint=hint)
+        if not callable(function):
+            raise ProgramError(f"ss.parallelise wants a function, not {a_kind(function)}", hint="ss.parallelise(function, *inputs)")
         check_keywords("ss.parallelise", _OWN, ProgramFunction(described(function)), inputs, keywords)
         check_kinds("ss.parallelise", _CHOICES, shapes, outputs, name)
         limit = None if memory_limit is None else memory_bytes(memory_limit)
         proofs = whole_number("check", check, least=0)
-        wait_s = checked_timeout(timeout)
         calls = Calls(function)
         wanted = _Wanted(name or name_of(function), checked_streams(streams), limit, outputs == "fresh", proofs, progress, wait_s)
         made = out_of_memory(f"parallelising {wanted.title}", MEMORY_HINT)(partial(_capture_together, function, calls, wanted))
-        found = Parallelised(function, calls, wanted.title, made, recaptures=shapes == "recapture")
+        found = Parallelised(function, calls, wanted.title, made, recaptures=shapes == "recapture", timeout_s=wait_s)
         found.add(calls.arguments(inputs, keywords))
         return found
 
@@ -200,6 +200,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, argume
         state, hung = KeptState(arguments), False
         try:
             found, slots, flat = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
+            found.timeout_s = wanted.timeout_s
             state.draws_from(found.generators)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
             gathered("timing plain calls", None)
@@ -302,7 +303,7 @@ def _best_order(found: CapturedFunction, selection: Selection, wanted: _Wanted, 
     if len(tried) == 1 or not timers:
         return found, ""
     rounds = [[timer.replay_ns() for timer in timers.values()] for _ in range(_LEAST_ROUNDS)]
-    medians_ns = the_same("timing collectives", np.median(rounds, axis=0).tolist())
+    medians_ns = since_last_start("timing collectives", np.median(rounds, axis=0).tolist())
     best = [*timers][int(np.argmin(medians_ns))]
     ordered, checked = tried[best]
     assert checked is not None
@@ -318,13 +319,18 @@ def _timed(selection: Selection, steps: Steps) -> Choice:
     """
     elimination, random = selection.elimination(), np.random.default_rng(0)
     timers = {name: _Timer(checked.prepared) for name, checked in selection.admitted.items()}
-    for number in range(MOST_ROUNDS):
-        if elimination.decided and number >= _LEAST_ROUNDS:
-            break
-        steps.begin("timing")
-        names = timers if number < _LEAST_ROUNDS else elimination.remaining
-        times_ns = in_turns(names, lambda name: timers[name].replay_ns(), random)
-        elimination.add(dict(zip(times_ns, the_same("timing", [*times_ns.values()]), strict=True)))
+    done = 0
+    while done < MOST_ROUNDS and not (elimination.decided and done >= _LEAST_ROUNDS):
+        # Several in one go in a job: ranks that meet between two rounds would begin the next one at different times.
+        count, names = _LEAST_ROUNDS if in_job() or not done else 1, elimination.remaining if done else tuple(timers)
+        rounds = []
+        for _ in range(count):
+            steps.begin("timing")
+            rounds.append(in_turns(names, lambda name: timers[name].replay_ns(), random))
+        shared = iter(since_last_start("timing", [ns for each in rounds for ns in each.values()]))
+        for each in rounds:
+            elimination.add({name: next(shared) for name in each})
+        done += count
     return selection.choice(elimination)
 
 

@@ -20,7 +20,8 @@ from streamscope.comparing.comparison import Comparison
 from streamscope.engine_entry import GRAPH, STREAM, engine_with
 from streamscope.engines.graphs import GraphView
 from streamscope.engines.prepared import Prepared
-from streamscope.errors import ProgramError
+from streamscope.errors import EngineError, ProgramError
+from streamscope.job import gathered, joined
 from streamscope.measuring.choice import Choice, Standing
 from streamscope.parallelising.calls import Arguments, Calls, Mode
 from streamscope.parallelising.captured_call import MISSED, CapturedCall, QuickCall
@@ -259,12 +260,15 @@ class Parallelised(Result):
         make: Callable[[Arguments], Capture],
         *,
         recaptures: bool,
+        timeout_s: float | None = None,
     ) -> None:
         self.function = function
         self.name = name
         self._calls = calls
         self._make = make
-        self._recaptures = recaptures
+        self._recaptures, self._timeout_s = recaptures, timeout_s
+        self._together = False
+        """Whether ranks agree before each call, since one may have to capture anew."""
         self._captures: tuple[Capture, ...] = ()
         self._lock = RLock()
 
@@ -278,6 +282,8 @@ class Parallelised(Result):
         EngineError
             Your stream is being captured.
         """
+        if self._together:
+            return self._called_together(self._calls.arguments(inputs, keywords), self._calls.mode())
         captures = self._captures  # Read once: other threads may put another one first.
         for capture in captures:
             if (result := capture.quickly(inputs, keywords)) is not MISSED:
@@ -297,6 +303,7 @@ class Parallelised(Result):
         """Capture the function for arguments, as `ss.parallelise` does."""
         with self._lock:
             capture = self._make(arguments)
+            self._together = self._recaptures and capture.captured.communicates
             self._captures = (capture, *self._captures[: _MOST_CAPTURES - 1])
             return capture
 
@@ -361,6 +368,25 @@ class Parallelised(Result):
     def _used(self, capture: Capture) -> None:
         with self._lock:
             self._captures = (capture, *(each for each in self._captures if each is not capture))
+
+    def _called_together(self, arguments: Arguments, mode: Mode) -> Any:
+        """Run a call on all ranks by captures that they made together, or capture anew on all of them."""
+        with users_lines_shown(), joined(f"calling {self.name}", self._timeout_s):
+            fits = [one.call.is_as_captured(mode) and one.call.arrays_of(arguments) is not None for one in self._captures]
+            ranks = gathered("looking for a capture", fits.index(True) if True in fits else -1)
+            if min(ranks) < 0:
+                self._captures[0].call.free_stream()
+                self.add(arguments)
+            elif min(ranks) != max(ranks):
+                raise EngineError(
+                    f"ranks call {self.name} with arguments of different captures", hint="call it with arguments of one shape"
+                )
+            elif ranks[0]:
+                self._used(self._captures[ranks[0]])
+        call = self._captures[0].call
+        arrays = call.arrays_of(arguments)
+        assert arrays is not None
+        return call.run(arrays)
 
     def _for_others(self, arguments: Arguments, mode: Mode) -> Any:
         """Capture a call that is like no other before, where that is wanted."""

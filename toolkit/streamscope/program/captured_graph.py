@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
+COMMUNICATION = "communication"
+"""Attribute of operations that are collectives, in words; the operations of a collective use the links between GPUs."""
 Edges = tuple[tuple[int, ...], ...]
 """For each operation those that it comes directly after."""
 

@@ -31,7 +31,7 @@ from streamscope.devices.graph_node import NO_OPERATION
 from streamscope.devices.hang import hung
 from streamscope.errors import DeadlockError, DeviceError, HungError
 from streamscope.interrupts import deferred
-from streamscope.job import gathered, the_same
+from streamscope.job import gathered, since_last_start
 from streamscope.kernels.library.libraries import checked, driver_call, libraries
 from streamscope.program.captured_graph import Edges
 
@@ -310,8 +310,7 @@ class RawGraph:
                         # What hangs, hangs in the freest order, which is the first; to mark nodes takes longer than all replays.
                         for freest, nodes in [one for one in missing if one[0] != self._captured and one not in self._times_us][:1]:
                             self._replay_first(freest, nodes)
-                        # A replay takes as long as on the slowest rank.
-                        known_us.update(zip(tried, the_same("comparing orders", measure(graphs)), strict=True))
+                        known_us.update(zip(tried, since_last_start("comparing orders", measure(graphs)), strict=True))
                 except HungError:
                     _HUNG.append((self, graphs))
                     raise
