@@ -1,0 +1,238 @@
+"""Steps with collectives through `ss.parallelise`, against their capture and against overlap by hand, and stressed with random delays.
+
+``python -m torch.distributed.run --nproc-per-node 2 benchmarks/collective_orders.py --cases dp-4096x8,tp-256 --replays 1000``
+prints a line of JSON for each case. Each process has a time limit, since collectives that wait for each other never end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import streamscope as ss
+
+HALF = torch.bfloat16
+TIMED, TURNS = 10, 7
+"""Replays between two events, and how often they are timed: the median counts."""
+Call = Callable[[], Any]
+
+
+def data_parallel(width: int, layers: int, rows: int) -> tuple[Call, Call, list[torch.Tensor], tuple[torch.Tensor, ...]]:
+    """Return a step that reduces all gradients behind its backward pass, the same by hand, its weights and its input."""
+    torch.manual_seed(0)
+    weights = [torch.randn(width, width, device="cuda", dtype=HALF) * 0.02 for _ in range(layers)]
+    torch.manual_seed(1 + dist.get_rank())
+    batch = torch.randn(rows, width, device="cuda", dtype=HALF)
+    beside = torch.cuda.Stream()
+
+    def backward(x: torch.Tensor, ready: Callable[[int, torch.Tensor], None]) -> None:
+        kept = [x]
+        for weight in weights:
+            kept.append(torch.relu(kept[-1] @ weight))
+        slope = kept[-1] * 1e-3
+        for at in range(layers - 1, -1, -1):
+            slope = slope * (kept[at + 1] > 0)
+            ready(at, kept[at].t() @ slope)
+            slope = slope @ weights[at].t()
+
+    def written(x: torch.Tensor) -> torch.Tensor:
+        found: dict[int, torch.Tensor] = {}
+        backward(x, found.__setitem__)
+        for at in range(layers):
+            dist.all_reduce(found[at])
+        for at in range(layers):
+            weights[at].sub_(found[at], alpha=1e-3)
+        return weights[0].sum()
+
+    def by_hand(x: torch.Tensor) -> torch.Tensor:
+        main, found = torch.cuda.current_stream(), {}
+
+        def ready(at: int, gradient: torch.Tensor) -> None:
+            found[at] = gradient
+            beside.wait_stream(main)
+            with torch.cuda.stream(beside):
+                dist.all_reduce(gradient)
+
+        backward(x, ready)
+        main.wait_stream(beside)
+        for at in range(layers):
+            weights[at].sub_(found[at], alpha=1e-3)
+        return weights[0].sum()
+
+    return written, by_hand, weights, (batch,)
+
+
+def tensor_parallel(tokens: int, width: int = 4096, blocks: int = 4) -> tuple[Call, Call, list[torch.Tensor], tuple[torch.Tensor, ...]]:
+    """Return two micro-batches through tensor-parallel blocks, one after the other, the same by hand, no weights and the inputs."""
+    torch.manual_seed(1 + dist.get_rank())
+    inner = 4 * width // dist.get_world_size()
+    pairs = [
+        tuple(torch.randn(*shape, device="cuda", dtype=HALF) * 0.01 for shape in ((width, inner), (inner, width))) for _ in range(blocks)
+    ]
+    torch.manual_seed(7)
+    batches = tuple(torch.randn(tokens, width, device="cuda", dtype=HALF) for _ in range(2))
+    beside = torch.cuda.Stream()
+
+    def written(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = []
+        for x in inputs:
+            y = x
+            for up, down in pairs:
+                h = torch.relu(y @ up) @ down
+                dist.all_reduce(h)
+                y = y + h
+            found.append(y)
+        return tuple(found)
+
+    def by_hand(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        main, current = torch.cuda.current_stream(), list(inputs)
+        done: list[torch.cuda.Event | None] = [None, None]
+        sums: list[torch.Tensor | None] = [None, None]
+        for up, down in pairs:
+            for at in range(2):
+                if (event := done[at]) is not None:
+                    main.wait_event(event)
+                    current[at] = current[at] + sums[at]
+                sums[at] = torch.relu(current[at] @ up) @ down
+                beside.wait_stream(main)
+                with torch.cuda.stream(beside):
+                    dist.all_reduce(sums[at])
+                    done[at] = torch.cuda.Event()
+                    done[at].record(beside)
+        for at in range(2):
+            main.wait_event(done[at])
+            current[at] = current[at] + sums[at]
+        return tuple(current)
+
+    return written, by_hand, [], batches
+
+
+CASES: dict[str, Callable[[], Any]] = {
+    "dp-4096x8": lambda: data_parallel(4096, 8, 1024),
+    "dp-2048x8": lambda: data_parallel(2048, 8, 4096),
+    "dp-1024x16": lambda: data_parallel(1024, 16, 1024),
+    "dp-8192x8": lambda: data_parallel(8192, 8, 2048),
+    "tp-256": lambda: tensor_parallel(256),
+    "tp-1024": lambda: tensor_parallel(1024),
+    "tp-4096": lambda: tensor_parallel(4096),
+}
+
+
+def graph_of(function: Call, inputs: Sequence[torch.Tensor]) -> tuple[Call, Any]:
+    """Return the replay of PyTorch's own graph of a function, and its results."""
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            function(*inputs)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+        results = function(*inputs)
+    return graph.replay, (graph, results)
+
+
+def medians_us(calls: dict[str, Call]) -> dict[str, float]:
+    """Return the time of a call in µs, by turns, back to back, from when all ranks have begun."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(TURNS):
+        for name, call in calls.items():
+            dist.barrier()
+            call()
+            start.record()
+            for _ in range(TIMED):
+                call()
+            end.record()
+            torch.cuda.synchronize()
+            found[name].append(1e3 * start.elapsed_time(end) / TIMED)
+    return {name: round(float(np.median(times)), 1) for name, times in found.items()}
+
+
+def results_of(call: Call, looked_at: Sequence[torch.Tensor], replays: int, *, delays: bool) -> list[torch.Tensor]:
+    """Return copies of all results and weights, ten times over so many replays, with random delays on random ranks."""
+    drawn, found = np.random.default_rng(dist.get_rank()), []
+    for _ in range(10):
+        for _ in range(replays // 10):
+            if delays and drawn.random() < 0.1:
+                torch.cuda._sleep(int(drawn.integers(1, 400_000)))  # noqa: SLF001 — no public way
+            call()
+        torch.cuda.synchronize()
+        found += [one.clone() for one in looked_at]
+    return found
+
+
+def measured(name: str, replays: int) -> dict[str, Any]:
+    """Parallelise a case, time it, and compare it bit by bit with its capture."""
+    written, by_hand, weights, inputs = CASES[name]()
+    with torch.no_grad():
+        before = [one.clone() for one in weights]
+
+        def put_back() -> None:
+            for one, values in zip(weights, before, strict=True):
+                one.copy_(values)
+
+        begun = time.monotonic()
+        fast = ss.parallelise(written, *inputs, progress=False, outputs="static")
+        made_s = time.monotonic() - begun
+        put_back()
+        (captured, kept), (hand, _) = graph_of(written, inputs), graph_of(by_hand, inputs)
+        call = fast._captures[0].call  # noqa: SLF001 — its graph alone, as the others are
+        stream = torch.cuda.current_stream().cuda_stream
+
+        def ours() -> None:
+            call.launch(stream)
+
+        for slot, value in zip(call.slots, inputs, strict=True):
+            slot.memory.copy_(value)
+        results = [one if isinstance(one, torch.Tensor) else torch.as_tensor(one) for one in fast.captured.results]
+        theirs = kept[1] if isinstance(kept[1], tuple) else (kept[1],)
+        put_back()
+        right = results_of(captured, (*theirs, *weights), replays, delays=False)
+        put_back()
+        found = results_of(ours, (*results, *weights), replays, delays=True)
+        equal = all(torch.equal(one.view(torch.int16), other.view(torch.int16)) for one, other in zip(right, found, strict=True))
+        times = medians_us({"captured": captured, "ours": ours, "by hand": hand})
+        put_back()
+    facts = {"case": name, "gpus": dist.get_world_size(), "device": torch.cuda.get_device_name(), "made_s": round(made_s, 1), **times}
+    gains = {"gain": round(times["captured"] / times["ours"], 3), "of_hand": round(times["by hand"] / times["ours"], 3)}
+    return {**facts, **gains, "bit_equal": equal, "replays": replays, "verdict": fast.verdict, "reason": fast.gain.choice.reason}
+
+
+def main() -> None:
+    """Measure the cases that were asked for."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--cases", default=",".join(CASES))
+    options.add_argument("--replays", type=int, default=1000)
+    options.add_argument("--limit", type=int, default=120, help="seconds until the process gives up")
+    given = options.parse_args()
+    faulthandler.dump_traceback_later(given.limit, exit=True)
+    rank = int(os.environ["RANK"])
+    torch.cuda.set_device(rank)
+    cupy.cuda.Device(rank).use()
+    dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    for name in given.cases.split(","):
+        try:
+            found = measured(name, given.replays)
+        except Exception as error:  # noqa: BLE001 — told, and the next case is measured
+            traceback.print_exc()
+            found = {"case": name, "error": f"{type(error).__name__}: {error}"}
+        if rank == 0 or not found.get("bit_equal"):
+            print(json.dumps({"rank": rank, **found}, ensure_ascii=False), flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # A graph that holds a communicator may wait for peers that have gone.
+
+
+if __name__ == "__main__":
+    main()
