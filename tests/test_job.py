@@ -11,7 +11,7 @@ import time
 import pytest
 
 from streamscope.errors import EngineError, PeerError
-from streamscope.job import Job, gathered, the_same
+from streamscope.job import Job, differing_rank, gathered, since_last_start, the_same
 
 
 class Store(dict[str, str]):
@@ -58,6 +58,17 @@ def test_all_ranks_get_the_values_of_all():
         return gathered("flags", job.rank == 1), the_same("times", [job.rank, 3 - job.rank])
 
     assert run(agree, agree, agree) == [([False, True, False], [2, 3])] * 3
+
+
+def test_a_plan_that_differs_on_one_rank_is_seen_by_all():
+    def compare(job):
+        return differing_rank("making a graph", ((0, 1), (1, 0))[job.rank == 2]), differing_rank("timing", "the same")
+
+    assert run(compare, compare, compare) == [(2, None)] * 3
+
+
+def test_a_run_takes_as_long_as_on_the_rank_that_began_last():
+    assert run(*[lambda job: since_last_start("times", [1.0 + job.rank, 5.0 - job.rank])] * 2) == [[1.0, 4.0]] * 2
 
 
 def test_without_a_job_a_rank_agrees_with_itself():

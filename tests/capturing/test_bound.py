@@ -90,3 +90,24 @@ def test_no_simulated_run_is_faster_than_the_bound(drawn, data):
         assert done_ns >= 1e3 * max(bound.longest_path_us, bound.filled_us) - len(costs)  # Its clock has whole nanoseconds.
         if engine == "graph":
             assert done_ns >= 1e3 * bound.capture_us - len(costs)
+
+
+def communicating(durations_us, capture, order, measured_us):
+    """Return the bound of kernels and collectives in turns: kernel, collective, kernel, collective."""
+    costs = [replace(FEW, alone_ns=1e3 * us) for us in durations_us]
+    return upper_bound(durations_us, costs, capture, order, MODEL, measured_us, [number % 2 == 1 for number in range(len(costs))])
+
+
+def test_a_tensor_parallel_chain_hides_no_communication():
+    bound = communicating([10.0] * 4, CHAIN, CHAIN, 60.0)
+    assert (bound.communication_us, bound.hidden_us) == (20.0, 0.0)
+    assert str(bound) == (
+        "nothing to gain here: the longest path takes 100 % of the time; of 20.0 µs of communication, any order hides at most 0 µs"
+    )
+
+
+def test_two_micro_batches_hide_all_communication_but_that_at_the_end_of_each():
+    """Two chains of 10 and 30 µs, twice each: the links are busy for 120 of the 160 µs, and no order takes less."""
+    chains = ((), (0,), (1,), (2,), (), (4,), (5,), (6,))
+    bound = communicating([10.0, 30.0] * 4, tuple((at - 1,) if at else () for at in range(8)), chains, 165.0)
+    assert (bound.communication_us, bound.hidden_us, bound.least_us) == (120.0, 40.0, 120.0)

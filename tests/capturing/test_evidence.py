@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 
 from streamscope.capturing.allocations import Allocated
+from streamscope.capturing.communication import without_links
 from streamscope.capturing.evidence import node_memories, sharing_calls
-from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.nodes import LaunchableNode, Parameter
+from streamscope.capturing.memory import Access, Evidence, NodeMemory, regions_of
+from streamscope.capturing.nodes import LaunchableNode, Parameter, without_internals
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.triton_kernels import TritonKernels
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.capturing.true_order import true_order
+from streamscope.devices.graph_node import Communication, GraphNode, NodeKind
 from streamscope.program.launch import LaunchKind
 from streamscope.program.user_line import UserLine
 
@@ -177,3 +179,57 @@ def test_calls_that_only_share_a_workspace_are_found():
 def test_calls_that_share_nothing_or_need_their_order_anyway_are_not():
     assert sharing([NEIGHBOUR[0]], [WORKSPACE[0]]) == frozenset()
     assert sharing([NEIGHBOUR[0]], [NEIGHBOUR[0]], reads=(A, B)) == frozenset()
+
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+ALL_REDUCE = Communication("all_reduce", "0", (0, 1), 1024)
+
+
+def collective(*nodes, reads=(), writes=(B,)):
+    called = operator(*nodes, reads=reads, writes=writes)
+    return replace(called, name="c10d.allreduce_.default", trusted=False, communication=ALL_REDUCE)
+
+
+def test_a_collective_touches_the_tensors_that_it_was_given_and_the_links():
+    """Its list of work may lie elsewhere, so no address has to be in its arguments."""
+    (memory,) = node_memories([kernel(7, symbol=NCCL)], [collective(7, reads=(A,))], ALL, TRITON)
+    assert memory.understood
+    assert uses(memory) == {A: (True, False, "SCHEMA"), B: (True, True, "SCHEMA"), (8, 16): (True, True, "COMMUNICATOR")}
+    assert without_links(memory).accesses == memory.accesses[:-1]
+    assert regions_of(memory) == [A, B]  # Nobody may look for the links in memory.
+
+
+def test_events_beside_a_collective_use_the_links_alone():
+    nodes = [
+        LaunchableNode(GraphNode(kind, kind.value), LaunchKind.KERNEL, None, handle=handle)
+        for handle, kind in enumerate((NodeKind.EVENT_WAIT, NodeKind.EVENT_RECORD, NodeKind.HOST))
+    ]
+    for memory in node_memories(nodes, [collective(0, 1, 2)], ALL, TRITON):
+        assert memory.understood
+        assert uses(memory) == {(8, 16): (True, True, "COMMUNICATOR")}
+
+
+def test_collectives_stay_a_chain_and_other_kernels_do_not_wait_for_them():
+    nodes = [kernel(0, A[0]), kernel(1, symbol=NCCL), kernel(2, C[0]), kernel(3, symbol=NCCL)]
+    calls = [operator(0, reads=(), writes=(A,)), collective(1, writes=(A,)), operator(2, reads=(), writes=(C,)), collective(3, writes=(B,))]
+    assert true_order(node_memories(nodes, calls, ALL, TRITON), ((), (0,), (1,), (2,))) == ((), (0,), (), (1,))
+
+
+@pytest.mark.parametrize("symbol", ["two_shot_all_reduce_kernel_inplace", "ncclSymkDevKernel_AllReduce_LL", "multimem_all_reduce_kernel"])
+def test_kernels_that_spin_on_the_memory_of_peers_keep_their_place(symbol):
+    (memory,) = node_memories([kernel(7, A[0], symbol=symbol)], [operator(7)], ALL, TRITON)
+    assert memory.why_unknown == "k: it spins on the memory of other GPUs"
+
+
+def test_a_collective_that_no_operator_launched_is_not_understood():
+    (memory,) = node_memories([kernel(7, A[0], symbol=NCCL)], [], ALL, TRITON)
+    assert not memory.understood
+
+
+def test_a_collective_has_no_addresses_of_its_library():
+    """Ranks count there how far they have come together: to restore an old count would be to wait for ever."""
+    internal = BASE + 2**30
+    found = without_internals(kernel(7, internal, A[0], 3, internal + 8, symbol=NCCL), ALL.is_known)
+    assert found.words == (A[0],)
+    plain = kernel(7, internal, A[0])
+    assert without_internals(plain, ALL.is_known) is plain

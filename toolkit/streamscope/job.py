@@ -7,6 +7,7 @@ and looks for failures while the main thread is inside a function and perhaps in
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import sys
@@ -305,6 +306,12 @@ def in_job() -> bool:
 def since_last_start(step: str, times: Sequence[float]) -> list[float]:
     """Return how long each of several runs with collectives took from when the last rank began it; others waited for that rank."""
     return [min(each) for each in zip(*gathered(step, list(times)), strict=True)]
+
+
+def differing_rank(step: str, value: object) -> int | None:
+    """Return the first rank whose value has another text than rank 0's; None where all have the same. Long values cost no more."""
+    ranks = gathered(step, hashlib.sha256(repr(value).encode()).hexdigest())
+    return next((rank for rank, one in enumerate(ranks) if one != ranks[0]), None)
 
 
 def go_alone() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import statistics
 import sys
 import time
@@ -34,7 +33,7 @@ from streamscope.capturing.write_detection import checked_memories
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import Communication, GraphNode, NodeKind
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, RaceError, StreamscopeError
-from streamscope.job import TIMEOUT_S, checked_timeout, gathered, go_alone, in_job, joined
+from streamscope.job import TIMEOUT_S, checked_timeout, differing_rank, gathered, go_alone, in_job, joined
 from streamscope.kernels.library.libraries import cuda_errors, driver_version, libraries
 from streamscope.order.collectives import AS_CAPTURED, collective_orders
 from streamscope.program.captured_graph import Edges
@@ -373,9 +372,7 @@ def _check_alike(title: str, nodes: Sequence[LaunchableNode], operators: Sequenc
         return
     sizes = {handle: (one.communication.kind, one.communication.nbytes) for one in operators if one.communication for handle in one.nodes}
     graph = [(one.node.kind.name, one.node.after, sizes.get(one.handle)) for one in nodes]
-    ranks = gathered("comparing nodes", hashlib.sha256(repr(graph).encode()).hexdigest())
-    other = next((rank for rank, one in enumerate(ranks) if one != ranks[0]), None)
-    if other is not None:
+    if (other := differing_rank("comparing nodes", graph)) is not None:
         hint = "captured code with collectives has to launch the same nodes on each rank; capture the parts between its collectives"
         raise EngineError(f"{title} has other nodes on rank {other} than on rank 0", hint=hint)
 

@@ -11,7 +11,6 @@ programmatic edges, it stays a clone. On an H200, GoogLeNet's orders by rank on 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,7 +30,7 @@ from streamscope.devices.graph_node import NO_OPERATION
 from streamscope.devices.hang import hung
 from streamscope.errors import DeadlockError, DeviceError, HungError
 from streamscope.interrupts import deferred
-from streamscope.job import gathered, since_last_start
+from streamscope.job import differing_rank, gathered, since_last_start
 from streamscope.kernels.library.libraries import checked, driver_call, libraries
 from streamscope.program.captured_graph import Edges
 
@@ -319,9 +318,7 @@ class RawGraph:
 
 def _check_ranks(edges: Edges, added: Sequence[int]) -> None:
     """Refuse an order that is another one on another rank of the job: their collectives could wait for each other for ever."""
-    ranks = gathered("making a graph", hashlib.sha256(repr((edges, tuple(added))).encode()).hexdigest())
-    other = next((rank for rank, one in enumerate(ranks) if one != ranks[0]), None)
-    if other is not None:
+    if (other := differing_rank("making a graph", (edges, tuple(added)))) is not None:
         hint = "nothing was launched; this is a defect of the order and not of your code, so please report it"
         raise DeadlockError(f"rank {other} has another order of captured code than rank 0", hint=hint)
 
