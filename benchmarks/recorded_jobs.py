@@ -476,6 +476,13 @@ def step_us(job: Any) -> float:
     return float(median(found) if STEPS - 1 <= len(found) <= STEPS else job.length_ns / STEPS) / 1e3
 
 
+def changed(job: Any, case: JobCase) -> Any:
+    """Predict a job without overlap or, where it has one, without its straggler: a stage of a pipeline is like no other."""
+    if not case.late:
+        return job.what_if().serial()
+    return job.what_if(rank=1).without("*sin*") if case.kind == "pp" else job.what_if(rank=1).like(rank=0)
+
+
 def predicted(folder: Path, case: JobCase, run: str) -> dict[str, Any]:
     """Predict a job without its straggler, or without overlap, beside the recording of a job that was run so: steps in µs."""
     import streamscope as ss
@@ -483,7 +490,7 @@ def predicted(folder: Path, case: JobCase, run: str) -> dict[str, Any]:
     job, truth = (ss.read_ranks(folder / name, progress=False) for name in (case.name, run))
     times = {"run_us": step_us(truth), "unchanged_us": step_us(job)}
     try:
-        found = job.what_if().serial() if not case.late else job.what_if(rank=1).like(rank=0)
+        found = changed(job, case)
     except ss.StreamscopeError as error:
         return times | {"refused": error.message}
     return times | {"step_us": step_us(found.job), "error": step_us(found.job) / times["run_us"] - 1}

@@ -73,6 +73,13 @@ class TestGraphs:
         assert repaired.length_ns == pytest.approx(on_time.length_ns, rel=0.02)
         assert late.length_ns > 2 * on_time.length_ns
 
+    def test_one_at_a_time_all_ranks_reduce_behind_the_same_kernel(self):
+        serial = graph_replays(900).what_if().serial().job
+        for rank in serial.ranks:
+            spans = rank.trace.spans
+            names = [spans.names[code] for code in spans.name[rank.work].tolist()]
+            assert names == [*(f"{kind}{layer}" for layer in range(LAYERS) for kind in ("k", "ar")), "adam"] * STEPS
+
 
 def trace_of(rows):
     """Return a trace whose kernels are launched one by one, in the order of ``rows``: name, stream, start and end in µs."""

@@ -227,6 +227,29 @@ class TestChanges:
         with pytest.raises(TraceError, match="same sequence of collectives"):
             job.what_if(rank=2).like(rank=0)
 
+    @pytest.mark.parametrize(("kinds", "said"), [(("send", "recv"), "same sequence of"), (("send_recv",) * 2, "do not say what they send")])
+    def test_stages_of_a_pipeline_are_not_alike(self, kinds, said):
+        ranks = []
+        for number, kind in enumerate(kinds):
+            rows = [("kernel", "k0", "main", 0, 100), ("kernel", "ar0", "comm", 100, 120 + 10 * number)]
+            rank = rank_of(number, rows, [5], [("k0", "ar0")])
+            facts = {"nbytes": [5], "ranks": 2, "communicator": "w", "sequence": [0], "peer": 1 - number}
+            found = Collectives.from_columns(rank.trace.collectives.span, kind, **facts)
+            ranks.append(replace(rank, trace=replace(rank.trace, collectives=found)))
+        with pytest.raises(TraceError, match=said):
+            Job.of(ranks).what_if(rank=1).like(rank=0)
+
+    def test_a_collective_that_waits_for_room_begins_at_once_where_nothing_is_beside_it(self):
+        ranks = []
+        for number in range(2):
+            rows = [("kernel", "k0", "main", 0, 100), ("kernel", "k1", "main", 100, 180), ("kernel", "ar0", "comm", 180, 200)]
+            rows += [("kernel", "k2", "main", 250, 300)]
+            ranks.append(rank_of(number, rows, [5], [("k0", "ar0")]))
+        found = Job.of(ranks).what_if().serial().job.ranks[0].trace
+        assert span_us(found, "ar0") == (100, 120)
+        assert span_us(found, "k1") == (120, 200)
+        assert span_us(found, "k2") == (270, 320)  # Nothing ran in these 70 µs, so they stay.
+
     def test_sizes(self):
         assert [size_in_bytes(each) for each in ("25 MB", "32MiB", "1.5 kB", 7, "12")] == [25_000_000, 1 << 25, 1500, 7, 12]
         for wrong in ("", "MB", "25 apples", -1, 0, True, None, 2.5, "9" * 40):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamscope.analysis.idle import KERNEL_WAIT_BELOW_NS
-from streamscope.analysis.intervals import Intervals
+from streamscope.analysis.intervals import Intervals, union
 from streamscope.arrays import FloatArray, IntArray
 from streamscope.errors import TraceError
 from streamscope.predicting.scenario import chosen
@@ -19,6 +19,9 @@ from streamscope.trace.spans import SpanTable
 
 _BESIDE = 0.05
 """Work with more of its time beside other work of its GPU did not run alone."""
+
+_UNLIKE = "rank {} cannot be like rank {}"
+_OTHERWISE = "choose a rank with the same part in the job; without(...) and kernel(...).scale(...) change single kernels"
 
 
 def named(work: RankWork, pattern: str) -> list[bool]:
@@ -45,22 +48,25 @@ def in_place_of(late: RankWork, other: RankWork, numbers: tuple[int, int]) -> Ra
 
 
 def _paired(late: RankWork, other: RankWork, numbers: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return rows of collectives of two ranks that stand for each other: parts of one operation, else the same kinds and sizes in order."""
+    """Return rows of collectives of two ranks that stand for each other: parts of one operation, else the same kinds and sizes in order.
+
+    Two ranks that send to each other are stages of a pipeline: their work has another order.
+    """
     present = [[task.rows[0] for task in work.tasks if work.operation_of(task) is not None] for work in (late, other)]
     row_of = {other.operation[row]: row for row in present[1]}
-    if {late.operation[row] for row in present[0]} == set(row_of):
+    kinds = {*late.trace.collectives.words("kind"), *other.trace.collectives.words("kind")}
+    if "send_recv" in kinds:
+        raise TraceError(f"{_UNLIKE.format(*numbers)}: the files do not say what they send and what they receive", hint=_OTHERWISE)
+    if kinds.isdisjoint({"send", "recv"}) and {late.operation[row] for row in present[0]} == set(row_of):
         return [(row, row_of[late.operation[row]]) for row in present[0]]
     tokens = []
     for work, rows in zip((late, other), present, strict=True):
         facts = work.trace.collectives
         at = np.searchsorted(facts.span, rows)
-        kinds = facts.words("kind")
-        tokens.append([(kinds[one], int(facts.nbytes[one])) for one in at.tolist()])
+        words = facts.words("kind")
+        tokens.append([(words[one], int(facts.nbytes[one])) for one in at.tolist()])
     if tokens[0] != tokens[1]:
-        raise TraceError(
-            f"rank {numbers[0]} cannot be like rank {numbers[1]}: they do not take part in the same sequence of collectives",
-            hint="choose a rank with the same part in the job; kernel(...).scale(...) changes single kernels",
-        )
+        raise TraceError(f"{_UNLIKE.format(*numbers)}: they do not take part in the same sequence of collectives", hint=_OTHERWISE)
     return list(zip(*present, strict=True))
 
 
@@ -143,9 +149,11 @@ def _shorter(work: RankWork, ratios: Sequence[float]) -> RankWork:
 def one_at_a_time(work: RankWork) -> RankWork:
     """Return work of which each piece comes after the one that was launched before.
 
-    Delays behind what it waited for beside others, such as for a free multiprocessor, are those between pieces of one stream then: the
-    median at most. Waits of 30 µs and more stay, as in `ss.what_if`.
+    A collective comes right behind the last work that it waits for: within a CUDA graph no launches tell its place, and all ranks have to
+    agree on it. Delays behind what it waited for beside others, such as for a free multiprocessor, are those between pieces of one stream
+    then: the median at most. Waits of 30 µs and more in which no other work of the GPU ran stay, as in `ss.what_if`.
     """
+    work = _collectives_first(work)
     stream = work.trace.spans.stream_lanes[work.trace.spans.lane].tolist()
     lane = [stream[task.rows[0]] if task.rows else -1 for task in work.tasks]
     short_ns = [
@@ -154,15 +162,41 @@ def one_at_a_time(work: RankWork) -> RankWork:
         if task.rows and {lane[one] for one in task.after} == {own} and task.gap_ns < KERNEL_WAIT_BELOW_NS
     ]
     usual_ns = float(np.median(short_ns)) if short_ns else 0.0
+    stays = [gap_ns >= KERNEL_WAIT_BELOW_NS and free_ns > _BESIDE * gap_ns for gap_ns, free_ns in _free_ns(work)]
     tasks, last = list[Task](), -1
     for position, task in enumerate(work.tasks):
         if task.on_host or last < 0:
             tasks.append(task)
         else:
-            gap_ns = min(task.gap_ns, usual_ns) if task.gap_ns < KERNEL_WAIT_BELOW_NS else task.gap_ns
+            gap_ns = task.gap_ns if stays[position] else min(task.gap_ns, usual_ns)
             tasks.append(replace(task, after=tuple(sorted({*task.after, last})), gap_ns=gap_ns))
         last = last if task.on_host else position
     return replace(work, tasks=tuple(tasks))
+
+
+def _free_ns(work: RankWork) -> list[tuple[float, float]]:
+    """Return the delay of each task, and the part of it in which the GPU did nothing."""
+    spans = work.trace.spans
+    rows = np.array([task.rows[0] if task.rows else -1 for task in work.tasks], np.int64)
+    gap_ns = np.array([task.gap_ns for task in work.tasks], np.float64)
+    device = rows[rows >= 0]
+    busy = Coverage(union(spans.start_ns[device], spans.end_ns[device]))
+    start_ns = spans.start_ns[rows]
+    free_ns = np.where(rows >= 0, gap_ns - busy.within(start_ns - gap_ns, start_ns), gap_ns)
+    return list(zip(gap_ns.tolist(), free_ns.tolist(), strict=True))
+
+
+def _collectives_first(work: RankWork) -> RankWork:
+    """Return work in which each collective stands as early as its waits allow; other work keeps its order."""
+    place = list[float]()
+    for position, task in enumerate(work.tasks):
+        early = bool(task.after) and work.operation_of(task) is not None
+        place.append(max(place[one] for one in task.after) if early else position)
+    order = np.argsort(place, kind="stable")
+    new = np.empty(len(order), np.int64)
+    new[order] = np.arange(len(order))
+    tasks = [replace(work.tasks[old], after=tuple(sorted(new[list(work.tasks[old].after)].tolist()))) for old in order.tolist()]
+    return replace(work, tasks=tuple(tasks), kept=work.kept[order])
 
 
 def buckets(works: Sequence[RankWork], operations: set[int], limit: int) -> dict[int, int]:
