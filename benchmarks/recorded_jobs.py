@@ -105,7 +105,7 @@ class Worker:
         self.rank, self.gpus = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         torch.cuda.set_device(self.rank)
         self.device = torch.device("cuda", self.rank)
-        with self.first_ranges():
+        with self.first_ranges(), torch.cuda.nvtx.range("start"):  # PyTorch and NCCL each have their own first range.
             dist.init_process_group("nccl", device_id=self.device)
         self.hosts = dist.new_group(backend="gloo")
         self.groups: dict[str, Any] = {}
