@@ -158,6 +158,15 @@ class TestChanges:
             overlapped().what_if().collective("all_reduce").bucket(size)
         assert "none can be split" in error.value.hint
 
+    def test_what_stays_whole_beside_buckets_is_told(self):
+        rows = [("kernel", f"k{at}", "main", 100 * at, 100 * at + 100) for at in range(3)]
+        rows += [("kernel", f"ar{at}", "comm", 100 * at + 100, 100 * at + 120) for at in range(3)]
+        waits = [(f"k{at}", f"ar{at}") for at in range(3)]
+        job = Job.of([rank_of(number, rows, [1_000_000, 1_000_000, 9_000_000], waits) for number in range(2)])
+        found = job.what_if().collective("all_reduce").bucket("2 MB")
+        assert any(note.startswith("1 all_reduce larger than '2 MB' stay whole") for note in found.notes)
+        assert found.job.ranks[0].trace.collectives.nbytes.tolist() == [2_000_000, 9_000_000]
+
     def test_what_is_awaited_in_between_stays_apart(self):
         rows = [("kernel", "k0", "main", 0, 100), ("kernel", "ar0", "comm", 100, 120), ("kernel", "k1", "main", 120, 200)]
         rows += [("kernel", "ar1", "comm", 200, 220)]

@@ -36,6 +36,7 @@ _INFERRED = (
     "where transfers become longer"
 )
 _ONE_SIZE = "the latency of {} is not known, since all have one size: "
+_WHOLE = "{} larger than {} stay whole: files do not tell when their pieces were ready"
 _BESIDE = "{} ran beside others, and none alike ran alone, so alone they may be shorter"
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
@@ -578,9 +579,11 @@ class Collectives:
             )
         works = [merged(work, merged_into, recording.latencies_of(work)) for work in prediction.works]
         count = len(set(merged_into.values()))
-        said = []
+        matched = recording.job.matched
+        larger = np.unique(matched.operation[(matched.parts.nbytes > limit) & np.isin(matched.operation, [*merged_into])])
+        said = [_WHOLE.format(counted(len(larger), self.kind, self.kind), shown(size))] if len(larger) else []
         if self.kind in recording.of_one_size():
-            said = [_ONE_SIZE.format(self.kind) + "a bucket takes as long as all its parts"]
+            said.append(_ONE_SIZE.format(self.kind) + "a bucket takes as long as all its parts")
         return prediction._changed(works, f"{len(merged_into):,} {self.kind} in {counted(count, 'bucket')}", *said)  # noqa: SLF001
 
 
