@@ -163,8 +163,13 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
             return {}
         bare = list(map(without_links, self.memories))
         order = all_orders(gathered("comparing orders", true_order(bare, self.program.captured)))
+        # NCCL waits there for what was launched before the graph, so before all collectives.
+        waits = [at for at, node in enumerate(self.nodes) if node.kind is NodeKind.EVENT_WAIT]
+        if any(order[at] for at in waits):
+            return {}
         orders = collective_orders(units, order, self.durations_us)
-        return {name: self._reordered(nodes, order) for name, nodes in orders.items() if name != AS_CAPTURED}
+        first = {name: [*waits, *(one for one in nodes if one not in waits)] for name, nodes in orders.items() if name != AS_CAPTURED}
+        return {name: self._reordered(nodes, order) for name, nodes in first.items()}
 
     def _reordered(self, numbers: Sequence[int], order: Edges) -> CapturedFunction:
         """Return it as if its nodes had been captured in another order, one after the other; ``order`` is what memory asks for."""
