@@ -390,6 +390,56 @@ def test_of_the_last_seconds_what_is_still_held_was_there_before(torch, library)
     assert lent.kinds == ["PyTorch", "PyTorch"]
 
 
+def test_a_history_that_forgot_what_came_before_the_last_seconds_is_enough(torch, library):
+    allocator = torch.allocators[0]
+    with ss.record(memory=True, last=60e-6) as recording:
+        launch(library, correlation=5)
+        step(library)
+        kept, gone = allocator.malloc(1000), allocator.malloc(9 * MIB)
+        step(library, 100_000)
+        del allocator.trace[:-2]  # as a ring does
+        launch(library, correlation=6)
+        step(library)
+        allocator.malloc(700)
+        step(library)
+        allocator.free(gone)
+        step(library)
+    memory = recording.trace.memory
+    lent = memory.rows(memory.level == Level.ALLOCATED)
+    assert kept.allocated
+    assert sorted(zip(lent.bytes.tolist(), (lent.start_ns == BEFORE).tolist(), (lent.end_ns == HELD).tolist(), strict=True)) == [
+        (700, False, True), (1000, True, True), (9 * MIB, True, False),
+    ]  # fmt: skip
+    assert memory.bytes[memory.level == Level.RESERVED].sum() == allocator.reserved
+    assert [note for note in recording.trace.info.notes if "its history keeps the last actions only" in note]
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_cupys_history_drops_what_came_and_went_before_the_last_seconds(cupy, library, monkeypatch, paused):
+    monkeypatch.setattr(cupy_hook, "_FEW", 20)
+    with ss.record(memory=True, last=1e-3) as recording:
+        launch(library, correlation=5)
+        kept = cupy.pool.malloc(700)
+        for _ in range(100):
+            step(library, 100_000)
+            cupy.pool.free(cupy.pool.malloc(512))
+        assert len(recording._histories._open["cupy"]._log) <= 41
+        if paused:
+            recording.pause()
+            step(library, 10**9)
+            recording.resume()
+            for _ in range(50):  # Too many to keep, were the pause counted.
+                cupy.pool.free(cupy.pool.malloc(2048))
+        launch(library, correlation=6)
+        step(library)
+    memory = recording.trace.memory
+    lent = memory.rows(memory.level == Level.ALLOCATED)
+    assert kept in cupy.pool.used.items()
+    assert lent.bytes[lent.end_ns == HELD].tolist() == [1024]
+    assert 8 <= np.count_nonzero(lent.bytes == 512) <= 11
+    assert np.count_nonzero(lent.bytes == 2048) == 50 * paused
+
+
 def test_an_allocator_of_an_unknown_version_is_told_and_the_recording_goes_on(torch, library):
     del torch.cuda.memory._snapshot
     with ss.record(memory=True) as recording:

@@ -14,6 +14,7 @@ import numpy as np
 from streamscope.errors import printable
 from streamscope.program.user_line import cell_name
 from streamscope.recording.launch_lines import is_users
+from streamscope.recording.ring import Window
 from streamscope.recording.torch_history import Held
 from streamscope.trace.launch_sites import Site
 from streamscope.trace.memory import Level
@@ -21,6 +22,8 @@ from streamscope.trace.memory_events import MemoryEvents
 from streamscope.words import binary_size
 
 _NAME = "streamscope"
+_FEW = 1 << 16
+"""Entries of which none is dropped, however old: they take 10 MB."""
 _Taken = tuple[int, int, int, int, Level, CodeType | None, int]
 """Time on the system's clock, GPU, address, bytes (negative where they are given back), level, and the code and line of the user's."""
 
@@ -28,12 +31,12 @@ _Taken = tuple[int, int, int, int, Level, CodeType | None, int]
 class CupyHistory:
     """Notes from now on what the pools of CuPy lend to this thread; CuPy has hooks for one thread only."""
 
-    def __init__(self, gpus: Sequence[int]) -> None:
+    def __init__(self, gpus: Sequence[int], window: Window) -> None:
         self._cupy = sys.modules["cupy"]
         self._log: list[_Taken] = []
         self._gpus = gpus
         self._before = self._totals()
-        self._hook = _hook_class(self._cupy.cuda.MemoryHook)(self._log)
+        self._hook = _hook_class(self._cupy.cuda.MemoryHook)(self._log, window)
         self._hook.__enter__()
 
     def stop(self) -> None:
@@ -42,7 +45,7 @@ class CupyHistory:
         with suppress(KeyError):  # Another thread ends the recording than began it.
             self._hook.__exit__()
 
-    def end(self, said: list[str]) -> list[Held]:
+    def end(self, said: list[str], _since_ns: int) -> list[Held]:
         """Stop, and return what was taken and given back, of each GPU and level."""
         self.stop()
         after = self._totals()
@@ -90,6 +93,26 @@ def _place() -> tuple[CodeType | None, int]:
     return (None, 0) if frame is None else (frame.f_code, frame.f_lineno or 0)
 
 
+def without_passed(log: Sequence[_Taken], since_ns: int) -> list[_Taken]:
+    """Return entries without the memory that was lent and given back before a time.
+
+    Examples
+    --------
+    >>> from streamscope.recording.cupy_hook import without_passed
+    >>> lent, given = (5, 0, 4096, 512, 0, None, 0), (9, 0, 4096, -512, 0, None, 0)
+    >>> without_passed([lent, given], 10), len(without_passed([lent, given], 7))
+    ([], 2)
+    """
+    lent: dict[tuple[int, int], int] = {}
+    passed = set[int]()
+    for number, (at_ns, gpu, address, nbytes, level, *_) in enumerate(log):
+        if level == Level.ALLOCATED and nbytes > 0:
+            lent[gpu, address] = number
+        elif level == Level.ALLOCATED and (taken := lent.pop((gpu, address), None)) is not None and at_ns < since_ns:
+            passed |= {taken, number}
+    return [each for number, each in enumerate(log) if number not in passed]
+
+
 def _hook_class(base: type[Any]) -> type[Any]:
     """Return the class of a hook; CuPy, which has its base, is loaded only where the user did it."""
 
@@ -101,9 +124,9 @@ def _hook_class(base: type[Any]) -> type[Any]:
 
         name = _NAME
 
-        def __init__(self, log: list[_Taken]) -> None:
+        def __init__(self, log: list[_Taken], window: Window) -> None:
             self.off = False
-            self._log = log
+            self._log, self._window, self._most = log, window, _FEW
             self._taking: list[list[tuple[int, int]]] = []
             """Pieces that pools lent while a pool took memory, for each pool that takes some just now."""
             self._inner: dict[int, int] = {}
@@ -136,5 +159,8 @@ def _hook_class(base: type[Any]) -> type[Any]:
             elif not self.off:
                 self._inner.pop(mem_ptr, None)
                 self._log.append((time.time_ns(), device_id, mem_ptr, -mem_size, Level.ALLOCATED, None, 0))
+                if len(self._log) > self._most:
+                    self._log[:] = without_passed(self._log, self._window.since_ns())
+                    self._most = max(_FEW, 2 * len(self._log))
 
     return Hook

@@ -15,6 +15,7 @@ from streamscope.arrays import BoolArray, IntArray
 from streamscope.recording.activity_records import ActivityRecords, Rows
 from streamscope.recording.cupy_hook import CupyHistory
 from streamscope.recording.pauses import Piece, without_pauses_ns
+from streamscope.recording.ring import Window
 from streamscope.recording.torch_history import Held, TorchHistory
 from streamscope.trace.memory import BEFORE, Allocations, Level
 from streamscope.trace.memory_events import MemoryEvents, allocations_of
@@ -31,11 +32,17 @@ _ON_HOST = (1, 2)
 class AllocatorHistories:
     """Histories of the allocators that are loaded, from now on. They go on in pauses, so that nothing seems to be held that is not.
 
-    ``gpus``: numbers of the GPUs that the process uses.
+    ``gpus``: numbers of the GPUs that the process uses. ``last_ns``: of so long a time before the end alone they have to be whole.
+
+    Attributes
+    ----------
+    window : Window
+        The time that they have to be whole in.
     """
 
-    def __init__(self, gpus: Sequence[int]) -> None:
+    def __init__(self, gpus: Sequence[int], last_ns: int | None = None) -> None:
         self.said: list[str] = []
+        self.window = Window(last_ns)
         self._open: dict[str, TorchHistory | CupyHistory] = {}
         self._absent = [module for module in ("torch", "cupy") if module not in sys.modules]
         if "torch" in sys.modules:
@@ -43,7 +50,7 @@ class AllocatorHistories:
                 self._open["torch"] = TorchHistory()
         if "cupy" in sys.modules:
             with self._of_known_version("cupy"):
-                self._open["cupy"] = CupyHistory(gpus)
+                self._open["cupy"] = CupyHistory(gpus, self.window)
 
     def stop(self) -> None:
         """Leave the allocators as they were."""
@@ -58,7 +65,7 @@ class AllocatorHistories:
         found: list[Held] = []
         for module, history in opened.items():
             with self._of_known_version(module):
-                found += history.end(self.said)
+                found += history.end(self.said, self.window.since_ns())
         if late := [module for module in self._absent if module in sys.modules]:
             self.said.append(f"memory of {listed(late)} is not known, since it was loaded while this recorded")
         return found

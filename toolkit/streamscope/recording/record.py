@@ -150,7 +150,7 @@ class Recording:
                 self._rank = rank_here()
         with deferred():
             if MEMORY in self._kinds:
-                self._histories = AllocatorHistories(_gpus_in_use())
+                self._histories = AllocatorHistories(_gpus_in_use(), self._last_ns)
         try:
             self._begin()
         except BaseException:
@@ -200,6 +200,8 @@ class Recording:
                 if self._lines is not None:
                     self._lines.start()
                 self._start_ns = subscription().now_ns()
+                if self._histories is not None:
+                    self._histories.window.begin()
         except BaseException:  # Ctrl-C, too, which waited until now
             self._close()
             self._state = before
@@ -211,6 +213,8 @@ class Recording:
             self._lines.stop()
         if self._said is not None:
             self._said.stop()
+        if self._histories is not None:
+            self._histories.window.end()
         end_ns = waited_ns = subscription().now_ns()  # Before the waits, which are ours and not the block's.
         try:
             waited, unfinished = _waited_for_gpus()
@@ -322,8 +326,7 @@ def record(
     memory : bool
         Also record which memory is held, from when to when: ``trace.memory``. Blocks that PyTorch and CuPy lend, with your line that took
         each, segments that they take from the driver, and what else the driver gives. Both are asked for their own history, so an
-        allocation takes some microseconds longer. CuPy tells of the thread that begins the recording. With ``last``,
-        their histories are kept until the block ends.
+        allocation takes some microseconds longer. CuPy tells of the thread that begins the recording.
 
     Returns
     -------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,37 @@ from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.counting import folded
 from streamscope.recording.pauses import Piece
 from streamscope.words import counted, time_text
+
+
+class Window:
+    """The last so many ns of recorded time, on the system's clock; with None, all of it."""
+
+    def __init__(self, last_ns: int | None) -> None:
+        self._last_ns = last_ns
+        self._ended: list[tuple[int, int]] = []
+        self._begun_ns: int | None = None
+
+    def begin(self) -> None:
+        """Count the time from now on."""
+        self._begun_ns = time.time_ns()
+
+    def end(self) -> None:
+        """Count no more time until it begins again."""
+        if self._begun_ns is not None:
+            self._ended.append((self._begun_ns, time.time_ns()))
+            self._begun_ns = None
+
+    def since_ns(self) -> int:
+        """Return when it began; 0 where all that was recorded lies in it."""
+        if self._last_ns is None:
+            return 0
+        left_ns = self._last_ns
+        now = [] if self._begun_ns is None else [(self._begun_ns, time.time_ns())]
+        for start_ns, end_ns in reversed([*self._ended, *now]):
+            left_ns -= end_ns - start_ns
+            if left_ns <= 0:
+                return start_ns - left_ns
+        return 0
 
 
 def needed(pieces: Sequence[Piece], last_ns: int) -> list[Piece]:

@@ -34,6 +34,9 @@ _TAKES, _GIVES = {"segment_alloc", "segment_map"}, {"segment_free", "segment_unm
 class UnknownDivisionError(Exception):
     """The allocator divides its segments in another way than is known here."""
 
+    def __init__(self, why: str = "how its allocator rounds them up is not known") -> None:
+        super().__init__(why)
+
 
 @dataclass(frozen=True)
 class Held:
@@ -78,26 +81,35 @@ class TorchHistory:
             self._memory._record_memory_history(None)  # noqa: SLF001 — as above
             self._own = False
 
-    def end(self, said: list[str]) -> list[Held]:
-        """Stop, and return what was taken and given back, of each GPU and level."""
+    def end(self, said: list[str], since_ns: int) -> list[Held]:
+        """Stop, and return what was taken and given back, of each GPU and level; where there was too much, from a time on."""
         try:
             after = self._memory._snapshot()  # noqa: SLF001 — as above
         finally:
             self.stop()
-        return torch_memory(self._before, after, said)
+        return torch_memory(self._before, after, said, since_ns)
 
 
-def torch_memory(before: Json, after: Json, said: list[str]) -> list[Held]:
-    """Return the memory of PyTorch's allocator between two snapshots, of each GPU and level, and note what is not known."""
+def torch_memory(before: Json, after: Json, said: list[str], since_ns: int = 0) -> list[Held]:
+    """Return the memory of PyTorch's allocator between two snapshots, of each GPU and level, and note what is not known.
+
+    ``since_ns``: from when on it is needed. A history that forgot only what came before is enough, but without the bytes of blocks.
+    """
     found: list[Held] = []
     for gpu, trace in enumerate(after["device_traces"]):
         actions = _between(before["device_traces"][gpu] if gpu < len(before["device_traces"]) else (), trace)
-        segments, last = ([each for each in snapshot["segments"] if each["device"] == gpu] for snapshot in (before, after))
+        first, last = ([each for each in snapshot["segments"] if each["device"] == gpu] for snapshot in (before, after))
+        segments: Sequence[Json] | None = first
+        if actions is None and trace and 1000 * trace[0]["time_us"] < since_ns:
+            actions, segments = trace, None
         if actions is None:
             many = counted(len(trace), "action")
             said.append(f"PyTorch's memory on GPU {gpu} is not known: its history keeps {many}, and there were more")
         elif segments or actions:
-            found += [_lent(gpu, actions, segments, last, after.get("allocator_settings", {}), said), _reserved(gpu, actions, segments)]
+            found += [
+                _lent(gpu, actions, segments, last, after.get("allocator_settings", {}), said),
+                _reserved(gpu, actions, segments, last),
+            ]
     return found
 
 
@@ -119,15 +131,18 @@ def _is_same(one: Json, other: Json) -> bool:
     return all(one.get(key) == other.get(key) for key in ("action", "addr", "size")) and abs(one["time_us"] - other["time_us"]) < _APART_US
 
 
-def _lent(gpu: int, actions: Sequence[Json], before: Sequence[Json], after: Sequence[Json], settings: Json, said: list[str]) -> Held:
-    """Return the blocks that were lent to tensors."""
+def _lent(gpu: int, actions: Sequence[Json], before: Sequence[Json] | None, after: Sequence[Json], settings: Json, said: list[str]) -> Held:
+    """Return the blocks that were lent to tensors. ``before``: the segments at the first action; None where they are not known."""
     moved = [one for one in actions if one["action"] in ("alloc", "free_requested")]
     try:
         sizes, size_of = _sizes(actions, before, after, settings), "size"
-    except UnknownDivisionError:
-        said.append(f"PyTorch's blocks on GPU {gpu} have the bytes that were asked for: how its allocator rounds them up is not known")
+    except UnknownDivisionError as unknown:
+        said.append(f"PyTorch's blocks on GPU {gpu} have the bytes that were asked for: {unknown}")
         sizes, size_of = [one["size"] if one["action"] == "alloc" else -one["size"] for one in moved], "requested_size"
-    held = sum(block[size_of] for each in before for block in each["blocks"] if block["state"] == "active_allocated")
+    blocks = (
+        block[size_of] for each in (after if before is None else before) for block in each["blocks"] if block["state"] == "active_allocated"
+    )
+    held = sum(blocks) - (sum(sizes) if before is None else 0)
     sites = _Sites()
     rows = [
         (1000 * one["time_us"], nbytes, one["addr"], sites.of(one.get("frames", ())) if nbytes > 0 else -1)
@@ -136,8 +151,8 @@ def _lent(gpu: int, actions: Sequence[Json], before: Sequence[Json], after: Sequ
     return Held(gpu, _events(gpu, rows, Level.ALLOCATED, tuple(sites.known)), held)
 
 
-def _reserved(gpu: int, actions: Sequence[Json], before: Sequence[Json]) -> Held:
-    """Return the segments that the allocator took from the driver."""
+def _reserved(gpu: int, actions: Sequence[Json], before: Sequence[Json] | None, after: Sequence[Json]) -> Held:
+    """Return the segments that the allocator took from the driver. ``before``: as of `_lent`."""
     mapped = _Mapped()
     sites = _Sites()
     rows = [
@@ -145,7 +160,9 @@ def _reserved(gpu: int, actions: Sequence[Json], before: Sequence[Json]) -> Held
         for one in actions
         for address, nbytes in mapped.changed(one)
     ]
-    return Held(gpu, _events(gpu, rows, Level.RESERVED, tuple(sites.known)), sum(each["total_size"] for each in before))
+    held = sum(each["total_size"] for each in (after if before is None else before))
+    changed = sum(nbytes for _, nbytes, *_ in rows) if before is None else 0
+    return Held(gpu, _events(gpu, rows, Level.RESERVED, tuple(sites.known)), held - changed)
 
 
 def _events(gpu: int, rows: Sequence[tuple[int, int, int, int]], level: Level, sites: tuple[Site, ...]) -> MemoryEvents:
@@ -205,14 +222,16 @@ class _Mapped:
             yield unseen, unseen - end
 
 
-def _sizes(actions: Sequence[Json], before: Sequence[Json], after: Sequence[Json], settings: Json) -> list[int]:
+def _sizes(actions: Sequence[Json], before: Sequence[Json] | None, after: Sequence[Json], settings: Json) -> list[int]:
     """Return the bytes of the block of each action that lends one or, negative, takes one back.
 
     Raises
     ------
     UnknownDivisionError
-        The segments are not divided in the end as they should be.
+        The segments are not divided in the end as they should be, or it is not known how they were at the beginning.
     """
+    if before is None:
+        raise UnknownDivisionError("its history keeps the last actions only")
     blocks = _Blocks(before, settings)
     found: list[int] = []
     for one in actions:
