@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope.recording import cupy_hook, torch_history
 from streamscope.trace.memory import BEFORE, HELD, Level
 from streamscope.trace.memory_events import held_bytes
 
@@ -115,3 +116,25 @@ def test_memory_of_the_driver_and_of_its_pools(cp):
         rows[(rows["kind"] == "cudaMallocAsync") & (rows["level"] == "reserved") | (rows["start_ns"] == BEFORE)]["bytes"].max() >= 7 << 20
     )
     assert second.size == 5 << 20
+
+
+def test_histories_that_keep_the_last_actions_alone_are_enough_for_the_last_seconds(torch, cp, monkeypatch):
+    monkeypatch.setattr(torch_history, "_MOST_ACTIONS", 200)
+    monkeypatch.setattr(cupy_hook, "_FEW", 100)
+    with ss.record(memory=True, last=0.2) as recording:
+        for _ in range(300):
+            torch.ones(3000, device="cuda"), cp.ones(3000)
+        assert len(recording._histories._open["cupy"]._log) > 100  # All of it is of the last seconds.
+        time.sleep(0.4)
+        for _ in range(60):
+            cp.ones(2000)
+        assert len(recording._histories._open["cupy"]._log) < 300
+        late = torch.ones(5000, device="cuda")
+        cp.ones(100).sum()
+    memory = recording.trace.memory
+    assert [note for note in recording.trace.info.notes if "its history keeps the last actions only" in note]
+    rows = memory.to_pandas()
+    (taken,) = rows[(rows["kind"] == "PyTorch") & (rows["level"] == "allocated") & (rows["start_ns"] > BEFORE)].itertuples()
+    assert (taken.bytes, taken.end_ns, taken.file) == (late.nbytes, HELD, __file__)
+    reserved = rows[(rows["level"] == "reserved") & (rows["end_ns"] == HELD) & ~rows["kind"].isin(["CUDA", "pinned", "managed"])]
+    assert reserved["bytes"].sum() == torch.cuda.memory_reserved() + cp.get_default_memory_pool().total_bytes()
