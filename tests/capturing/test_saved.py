@@ -155,6 +155,15 @@ def test_each_kernel_takes_as_long_as_it_was_measured_and_runs_beside_others_as_
     assert gain_us == pytest.approx(50.0, abs=5.0)
 
 
+def test_traces_have_the_memory_of_the_capture(tmp_path):
+    held = MemoryHeld(512, ((0, 512), (512, 1024), (4096, 4608)))
+    loaded = ss.load_captured(replace(two_branches(), memory=held).save(tmp_path / "held.captured.json"))
+    rows = ss.compare(loaded, engines="graph", progress=False)["graph"].trace.memory.to_pandas()
+    assert rows[["bytes", "kind", "operation", "module"]].values.tolist() == [
+        [512, "capture", 0, "net.left"], [512, "capture", 1, "net.right"], [512, "capture", -1, ""],
+    ]  # fmt: skip
+
+
 def test_a_kernel_that_was_too_short_to_measure_takes_no_time(tmp_path):
     runs = ss.compare(ss.load_captured(two_branches(alone_us=0.0).save(tmp_path / "short.captured.json")), progress=False)
     assert all(run.metrics.kernel_time_us == 0 for run in runs.values())

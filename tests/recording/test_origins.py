@@ -1,7 +1,6 @@
 """What a trace says of where its operations come from, and of which waits for which."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -141,8 +140,7 @@ def test_streams_memory_is_of_its_gpu_and_captured_memory_of_the_node_that_write
     scratch = rows[rows["kind"] == "workspaces"]
     assert dict(zip(scratch["gpu"], scratch["bytes"], strict=True)) == {gpu: 100 * lanes.count(gpu) for gpu in set(lanes)}
     assert int(rows["bytes"][rows["gpu"] >= 0].sum()) == prepared.memory["device_bytes"]
-    captured = SimpleNamespace(held=[(4096, 0), (512, -1)])
-    program = replace(prepared.program, variables=(), inputs=(), outputs=(), captured=((),), raw=captured)
+    program = replace(prepared.program, variables=(), inputs=(), outputs=(), captured=((),), held=((4096, 0), (512, -1)))
     monkeypatch.setattr(type(prepared), "program", program)
     rows = memory_of(prepared).to_pandas()
     assert rows[["bytes", "kind", "operation"]].values.tolist() == [[4096, "capture", 0], [512, "capture", -1]]

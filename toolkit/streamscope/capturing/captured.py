@@ -305,13 +305,17 @@ def certified(name: str, nodes: Sequence[GraphNode], memories: Sequence[NodeMemo
 
 
 def program_of(
-    certificate: Certificate, launch: Callable[[int, tuple[int, ...]], Launch], sources: Sequence[str], raw: CapturedGraph | None = None
+    certificate: Certificate,
+    launch: Callable[[int, tuple[int, ...]], Launch],
+    sources: Sequence[str],
+    raw: CapturedGraph | None = None,
+    held: Sequence[tuple[int, int]] = (),
 ) -> Program:
     """Make a program with a variable for each node: a node writes its own and reads those of its predecessors.
 
     ``certificate``: its nodes know operator, module and line each.
     ``launch``: ``launch(number, after)`` returns the launch of a node.
-    ``raw``: the captured graph, where it is in this process.
+    ``raw``: the captured graph, where it is in this process. ``held``: see `Program`.
     """
     operations = []
     for number, (node, after, source) in enumerate(zip(certificate.nodes, certificate.order, sources, strict=True)):
@@ -323,5 +327,6 @@ def program_of(
     variables = tuple(Variable(number, node.name, TOKEN, MemoryPlace.DEVICE) for number, node in enumerate(certificate.nodes))
     edges = tuple(node.after for node in certificate.nodes)
     return Program(
-        certificate.name, variables, tuple(operations), (), (), single_output=False, captured=edges, certificate=certificate, raw=raw
-    )
+        certificate.name, variables, tuple(operations), (), (),
+        single_output=False, captured=edges, certificate=certificate, raw=raw, held=tuple(held),
+    )  # fmt: skip

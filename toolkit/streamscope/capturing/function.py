@@ -23,7 +23,7 @@ from streamscope.capturing.capture_errors import let_variables_go, not_captured
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, certified, program_of
 from streamscope.capturing.communication import belongs_to_collective, is_collective, spins_on_peers, without_links
 from streamscope.capturing.cupy_captures import note_sources
-from streamscope.capturing.memory import AddressRange, CaptureOrigin, MemoryHeld, NodeMemory, first_writers, inside, united
+from streamscope.capturing.memory import AddressRange, CaptureOrigin, MemoryHeld, NodeMemory, inside, united, with_first_writers
 from streamscope.capturing.nodes import LaunchableNode, addresses_of, timed
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
@@ -184,7 +184,8 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         assert isinstance(self.program.raw, RawGraph)
         raw = self.program.raw.reordered(numbers, chain, certificate.check, certificate.named)
         sources = [self.program.operations[node].source for node in numbers]
-        program = program_of(certificate, partial(_launch, launchable, raw.kept), sources, raw)
+        held = with_first_writers(self.memory.pieces, memories)
+        program = program_of(certificate, partial(_launch, launchable, raw.kept), sources, raw, held)
         return replace(self, program=program, nodes=nodes, memories=memories, _launchable=launchable)
 
     def plain_call_us(self, repeats: int = 30) -> float:
@@ -320,12 +321,10 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
         certificate = replace(certificate, order=all_orders(gathered("comparing orders", certificate.order)))
     handles, edges, check = [one.handle for one in nodes], tuple(one.node.after for one in nodes), certificate.check
     put_back = state.put_changes_back
-    pieces = taken.memory.pieces
-    held = [(end - start, first) for (start, end), first in zip(pieces, first_writers(pieces, memories), strict=True)]
-    raw = RawGraph(taken.graph, handles, edges, state.keeping, kept, check=check, named=certificate.named, put_back=put_back, held=held)
+    raw = RawGraph(taken.graph, handles, edges, state.keeping, kept, check=check, named=certificate.named, put_back=put_back)
     if in_job():
         raw.times_us([raw.edges])  # Now, and not when one rank asks for the bound: all have to replay.
-    program = program_of(certificate, partial(_launch, nodes, kept), sources, raw)
+    program = program_of(certificate, partial(_launch, nodes, kept), sources, raw, with_first_writers(taken.memory.pieces, memories))
     known = (title, program, described, memories, results, taken.memory, called)
     return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own, nodes)
 

@@ -89,8 +89,8 @@ def united(regions: Iterable[AddressRange]) -> list[AddressRange]:
     return found
 
 
-def first_writers(pieces: Sequence[AddressRange], memories: Sequence[NodeMemory]) -> list[int]:
-    """Return for each piece of memory the first node that writes to it; -1 where none is known to.
+def with_first_writers(pieces: Sequence[AddressRange], memories: Sequence[NodeMemory]) -> list[tuple[int, int]]:
+    """Return the bytes of each piece of memory, and the first node that writes to it; -1 where none is known to.
 
     ``pieces``: sorted and apart. ``memories``: of the nodes, in the order of the capture.
 
@@ -98,15 +98,15 @@ def first_writers(pieces: Sequence[AddressRange], memories: Sequence[NodeMemory]
     --------
     >>> def writing(start, end):
     ...     return NodeMemory((Access(start, end, False, True, Evidence.SCHEMA),))
-    >>> first_writers([(0, 8), (8, 16), (16, 24)], [writing(8, 12), writing(0, 4), writing(12, 16)])
-    [1, 0, -1]
+    >>> with_first_writers([(0, 8), (8, 24), (24, 28)], [writing(8, 12), writing(0, 4), writing(12, 16)])
+    [(8, 1), (16, 0), (4, -1)]
     """
     found: dict[AddressRange, int] = {}
     for number, memory in enumerate(memories):
         for access in memory.accesses:
             if access.writes and (piece := around(pieces, access.start)) is not None:
                 found.setdefault(piece, number)
-    return [found.get(piece, -1) for piece in pieces]
+    return [(piece[1] - piece[0], found.get(piece, -1)) for piece in pieces]
 
 
 _LOOKED_AT = 64

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from streamscope.arguments import given_path
 from streamscope.capturing.captured import TOKEN, CapturedProgram, certified, program_of
-from streamscope.capturing.memory import Access, CaptureOrigin, Evidence, MemoryHeld, NodeMemory
+from streamscope.capturing.memory import Access, CaptureOrigin, Evidence, MemoryHeld, NodeMemory, with_first_writers
 from streamscope.devices.cost_model import LARGEST_BLOCK
 from streamscope.devices.graph_node import Communication, GraphNode, NodeKind, kernel_name
 from streamscope.devices.measured_models import model_of
@@ -311,10 +311,10 @@ def _loaded(stored: _Stored) -> LoadedCapture:
     kinds = [_named(LaunchKind, stored.texts[row.launch]) for row in stored.nodes]
     sources = [stored.texts[row.source] for row in stored.nodes]
     program = without_kernels(stored.name, nodes, memories, costs, kinds, sources, stored.notes)
-    program = replace(program, measured_on=stored.device)
     pieces = tuple(sorted((start, start + nbytes) for start, nbytes in stored.pieces))
     if any(end > start for (_, end), (start, _) in itertools.pairwise(pieces)):
         raise ValueError("pieces of memory that the capture held overlap")
+    program = replace(program, measured_on=stored.device, held=tuple(with_first_writers(pieces, memories)))
     held = None if stored.plain_bytes is None else MemoryHeld(stored.plain_bytes, pieces)
     where = (stored.device, stored.date, stored.replay_us, stored.versions, held, tuple(stored.results))
     return LoadedCapture(stored.name, program, nodes, memories, *where)

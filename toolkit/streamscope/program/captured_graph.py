@@ -72,10 +72,6 @@ class CapturedGraph(Protocol):
     def kept(self) -> Sequence[Any]:
         """Objects that must live as long as graphs of these nodes: the captured graph, and the memory that nodes use."""
 
-    @property
-    def held(self) -> Sequence[tuple[int, int]]:
-        """Pieces of memory that the capture holds: bytes, and the operation that writes each first; -1 where it is not known."""
-
     def graph(
         self, edges: Edges, events: Mapping[int, Any] = MappingProxyType({}), added: Sequence[int] = ()
     ) -> tuple[Any, tuple[int, ...]]:

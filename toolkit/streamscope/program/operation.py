@@ -178,6 +178,8 @@ class Program:
         lie in memory. A program has them last axis fastest, so they must lie like that.
     measured_on : str
         Where it was captured elsewhere: the GPU that its kernels were measured on, whose times the simulated device takes.
+    held : tuple of (int, int)
+        Of captured code: bytes of each piece of memory of the capture, and the operation that writes it first; -1 where it is not known.
 
     Examples
     --------
@@ -202,6 +204,7 @@ class Program:
     raw: CapturedGraph | None = field(default=None, compare=False)
     needs_row_major: bool = False
     measured_on: str = ""
+    held: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
     def result(self, variable: int, values: Array) -> Array:
         """Return the values of an output in the shape in which it is returned."""

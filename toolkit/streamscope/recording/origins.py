@@ -91,8 +91,7 @@ def memory_of(prepared: Prepared) -> Allocations:
     rows = list(_of_variables(program))
     if not program.captured:
         rows += _of_streams(prepared)
-    elif program.raw is not None:
-        rows += [_held(nbytes, 0, "capture", program.operations[number] if number >= 0 else None) for nbytes, number in program.raw.held]
+    rows += [_held(nbytes, 0, "capture", program.operations[number] if number >= 0 else None) for nbytes, number in program.held]
     return Allocations.of(rows)
 
 

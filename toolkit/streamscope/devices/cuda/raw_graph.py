@@ -133,7 +133,6 @@ class RawGraph:
         check: Callable[[Edges], object] = _trusted,
         named: Callable[[int], str] = "node {}".format,
         put_back: Callable[[], object] = _nothing,
-        held: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.edges = edges
         """Orders of the capture, between operations, also across empty nodes."""
@@ -146,8 +145,6 @@ class RawGraph:
         index, would else end up outside of its memory."""
         self.named = named
         """Names an operation, in errors."""
-        self.held = held
-        """Bytes of each piece of memory of the capture, and the operation that writes it first; -1 where it is not known."""
         self._graph = graph
         """Address of the captured graph."""
         self._nodes = tuple(nodes)
@@ -161,10 +158,8 @@ class RawGraph:
 
     def reordered(self, numbers: Sequence[int], edges: Edges, check: Callable[[Edges], object], named: Callable[[int], str]) -> RawGraph:
         """Return it with its operations in another order: for each of the new ones its number here, and their edges."""
-        new = {number: at for at, number in enumerate(numbers)}
-        held = [(nbytes, new.get(number, -1)) for nbytes, number in self.held]
         nodes = [self._nodes[number] for number in numbers]
-        found = RawGraph(self._graph, nodes, edges, self._keeping, self.kept, check=check, named=named, put_back=self.put_back, held=held)
+        found = RawGraph(self._graph, nodes, edges, self._keeping, self.kept, check=check, named=named, put_back=self.put_back)
         found._captured = None
         return found
 
