@@ -140,6 +140,7 @@ def test_each_operation_has_its_time_under_every_engine(branches, tmp_path):
     page = written(branches, tmp_path)
     (table,) = re.findall(r"Each operation under every engine.*?<tbody>(.*?)</tbody>", page, re.DOTALL)
     rows = re.findall(r"<tr>(.*?)</tr>", table)
+    assert page.count('<div class="ss-sortable">') >= 3  # These, the metrics, and more of them.
     assert len(rows) == branches["sync"].metrics.kernel_count
     assert all(row.count("<td>") == 1 + len(branches) for row in rows)
 

@@ -143,8 +143,9 @@ class _Log:
         """So many entries were replayed."""
         self.nodes: list[tuple[int, Any, int]] = [(0, None, 0)]
         """Stacks as a tree: of each the number of that around it, its code or module, and its line. The first one is empty."""
-        self.roots: dict[int, Any] = {}
-        """Modules that were called outside of others, by their id."""
+        self.roots: list[Any] = []
+        """Modules that were called outside of others, the first time."""
+        self._modules: dict[int, Any] = {}
         self._module_calls, self._firsts, self._last_ns = module_calls, firsts, last_ns
         self._numbers: dict[tuple[int, int, int], int] = {}
         self._stack: list[list[Any]] = [[code, line, 0] for code, line in begun]
@@ -190,8 +191,9 @@ class _Log:
             if left >= 0:  # Else it began before all this.
                 del stack[left:]
         elif line < 0 or not stack or stack[-1][0] is not thing or (stack[-1][1] and line == self._firsts.get(id(thing))):
-            if line == _MODULE and not any(frame[1] == _MODULE for frame in stack):
-                self.roots.setdefault(id(thing), thing)
+            if line == _MODULE and id(thing) not in self._modules:
+                self._modules[id(thing)] = thing
+                self.roots += [] if any(frame[1] == _MODULE for frame in stack) else [thing]
             stack.append([thing, 0 if line == _ENTERED else line, 0])
         else:
             stack[-1][1:] = line, 0
@@ -207,10 +209,11 @@ class _Log:
             known -= 1
         number = self._stack[known - 1][2] if known else 0
         for frame in self._stack[known:]:
-            node = number, frame[0], frame[1]
-            number = frame[2] = self._numbers.setdefault((number, id(frame[0]), frame[1]), len(self.nodes))
-            if number == len(self.nodes):
-                self.nodes.append(node)
+            key = number, id(frame[0]), frame[1]
+            if key not in self._numbers:
+                self._numbers[key] = len(self.nodes)
+                self.nodes.append((number, frame[0], frame[1]))
+            number = frame[2] = self._numbers[key]
         return number
 
 
@@ -414,7 +417,7 @@ class LaunchLines:
 
     def _sites_of(self, log: _Log, used: Iterable[int]) -> IntArray:
         """Return the number in `sites` of each of some stacks; 0 for the empty one."""
-        module_name, sites = _module_names(log.roots.values()), {0: Site()}
+        module_name, sites = _module_names(log.roots), {0: Site()}
         found = []
         for number in used:
             inner, unknown = number, list[int]()
