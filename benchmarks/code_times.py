@@ -37,7 +37,7 @@ import streamscope as ss
 from streamscope.trace import SpanKind, Trace
 from streamscope.trace.joins import call_rows
 
-ROUNDS, REPEATS = 20, 6
+ROUNDS, REPEATS = 40, 6
 _COUNTED_TWICE = ("Activity Buffer Request", "cudaDeviceSynchronize")
 """Events of the profiler that have the number of another operator: PyTorch 2.11 gives them the kernel of that one, too."""
 FILE = Path(code_networks.__file__).name

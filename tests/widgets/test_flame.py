@@ -140,6 +140,13 @@ def test_a_report_shows_where_time_goes(trace, tmp_path, browser, violations, bu
     page.get_by_label("Direction").select_option("down")
     page.get_by_label("What is added up").select_option("exposed")
     assert "No communication here" in page.locator(".ss-flame-told").inner_text()
+    # In the idle time after the last work nothing ran that could be shown alone.
+    page.get_by_label("What is added up").select_option("idle")
+    page.get_by_label("Direction").select_option("up")
+    page.locator(".ss-frame[aria-label^='not attributed']").press("Enter")
+    assert "not attributed" in page.locator(".ss-flame-told strong").inner_text()
+    assert page.locator(".ss-count").inner_text() == ""
+    page.get_by_label("Direction").select_option("down")
     page.get_by_label("What is added up").select_option("gpu")
     page.locator(".ss-filter").fill("forw")
     page.wait_for_function("document.querySelector('.ss-hit')?.textContent === '<b>forward'")

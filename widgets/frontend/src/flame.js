@@ -248,7 +248,7 @@ export class FlameChart {
     this.draw();
     const { timeline: { toolbar, finding, model, tiles }, tree, group, by } = this;
     toolbar.find(null, "");
-    if (!frame.parent || !tree || !frame.numbers.length) return; // Nothing ran in the idle time after the last work.
+    if (!frame.parent || !tree || !(frame.kernels || frame.cost.gpu)) return; // Nothing ran in the idle time after the last work.
     const { numbers } = frame;
     /** @type {Filter} */
     const filter = { code: null, text: "", frame: { group, by, numbers } };
