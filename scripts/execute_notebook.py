@@ -53,9 +53,11 @@ def execute(source: Path, folder: Path | None = None, kernel: Any = None) -> Any
     resources = {"metadata": {"path": str(folder or source.parent)}}
     # The state of a widget has no spans; what a reopened notebook shows is the picture before it.
     client = NotebookClient(notebook, kernel, timeout=CELL_SECONDS, kernel_name="python3", resources=resources, store_widget_state=False)
-    client.execute()
-    if kernel is not None:
-        client.kc.stop_channels()
+    try:
+        client.execute()
+    finally:
+        if kernel is not None and client.kc is not None:
+            client.kc.stop_channels()
     for cell in notebook.cells:
         # When each cell ran, by nbclient: of no use to a reader, and different each time.
         cell.metadata.pop("execution", None)
