@@ -310,7 +310,9 @@ def shared_lab(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> It
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    source = os.pathsep.join(str(repository / part) for part in ("toolkit", "widgets"))
+    # As in tests/conftest.py, for the server and its kernels.
+    (temporary / "sitecustomize.py").write_text("import sys\nsys.modules['rfc3987_syntax'] = None\n")
+    source = os.pathsep.join([*(str(repository / part) for part in ("toolkit", "widgets")), str(temporary)])
     environment = os.environ | {
         "PYTHONPATH": source, "JUPYTER_CONFIG_DIR": str(temporary / "config"), "JUPYTER_DATA_DIR": str(temporary / "data"),
         "JUPYTER_RUNTIME_DIR": str(temporary / "runtime"), "IPYTHONDIR": str(temporary / "ipython"),
