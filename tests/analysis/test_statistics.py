@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from streamscope.analysis import Ranking, median_interval
 from streamscope.analysis.statistics import compare_times
@@ -23,6 +22,8 @@ def test_ranks_are_those_of_published_tables(count, low, high):
 
 @given(st.integers(6, 400) | st.sampled_from([10_007, 300_000, 1_000_000]))
 def test_the_interval_is_the_narrowest_that_holds_the_median_with_95_percent(count):
+    from scipy import stats  # It takes longer than all tests here, and each worker of pytest imports this file.
+
     rank = int(median_interval(np.arange(1, count + 1)).low)
     assert 1 - 2 * stats.binom.cdf(rank - 1, count, 0.5) >= 0.95
     assert 1 - 2 * stats.binom.cdf(rank, count, 0.5) < 0.95

@@ -154,10 +154,10 @@ def test_engines_that_are_switched_off_leave_the_picture(explorer):
 def test_every_workload_and_every_dtype_is_shown_or_refused_in_words(explorer):
     for number, (name, _) in enumerate(explorer.controls.program.options):
         explorer.controls.program.value = dict(explorer.controls.program.options)[name]
-        for dtype in ("float16", "float64")[number % 2], "as written":
-            explorer.controls.dtype.value = dtype
-            assert said(explorer) or "float" in said(explorer, "answer wrong"), (name, dtype)
-        assert said(explorer)
+        explorer.controls.dtype.value = dtype = ("float16", "as written", "float64")[number % 3]
+        assert said(explorer) or "float" in said(explorer, "answer wrong"), (name, dtype)
+    explorer.controls.dtype.value = "as written"
+    assert said(explorer)
 
 
 def test_a_run_is_checked_kept_and_compared(explorer):

@@ -60,19 +60,22 @@ def folder(lab, repository):
 
 
 @pytest.fixture(scope="module")
-def page(context, lab, folder):
-    page = context.new_page()
-    page.complaints, page.read, page.folder = [], [], folder
-    page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("dialog", lambda dialog: page.complaints.append(dialog.message))
-    page.on("response", lambda response: page.read.append(response) if "/api/contents/files/" in response.url else None)
-    page.goto(f"{lab.server}/lab?reset")
+def page(lab_page, lab, folder):
+    page = lab_page
+    page.complaints[:], page.read, page.folder = [], [], folder
+
+    def note(response):
+        page.read += [response] if "/api/contents/files/" in response.url else []
+
+    page.on("response", note)
+    page.evaluate("jupyterapp.commands.execute('application:close-all')")
     page.wait_for_selector(".jp-LauncherCard", timeout=60_000)
     page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
     page.wait_for_selector(item("graph.parquet"))
     yield page
-    page.close()
+    page.remove_listener("response", note)
+    page.evaluate("jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
+    page.evaluate("[...jupyterapp.shell.widgets('main')].forEach((widget) => widget.dispose())")  # Nobody asks whether to save them.
 
 
 def item(name):

@@ -86,7 +86,7 @@ def read_ranks(
 
     Examples
     --------
-    >>> function, inputs = ss.workload("data-parallel").build(gpus=2)
+    >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
     >>> trace = ss.compare(function, *inputs, engines=["dual"], gpus=2, device="simulated", progress=False)["dual"].trace
     >>> files = [trace.of_gpu(gpu).to_parquet(f"rank{gpu}.parquet") for gpu in trace.gpus]
     >>> job = ss.read_ranks(files, progress=False)
