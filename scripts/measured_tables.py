@@ -228,13 +228,24 @@ def code_times() -> str:
 
 def networks() -> str:
     """Return how long forward passes of whole networks take, by engine and in PyTorch's ways."""
-    cases = data("networks_against_pytorch")["times"]
+    return network_times("forward pass in float16, µs", training=False)
+
+
+def network_training() -> str:
+    """Return the same of training steps."""
+    return network_times("training step, float16, µs", training=True)
+
+
+def network_times(head: str, *, training: bool) -> str:
+    """Return a table of ways by network."""
+    every = data("networks_against_pytorch")["times"]
+    cases = {name.removesuffix(", training step"): one for name, one in every.items() if name.endswith(", training step") == training}
     first = next(iter(cases.values()))
     rows = []
     for way in first["times"]:
         name = f"`{way}`" if way[0].islower() else way
         rows.append([name, *(format_us(one["times"][way]["median_us"]) for one in cases.values())])
-    return table(["forward pass in float16, µs", *cases], rows) + measured_on(first["made"])
+    return table([head, *cases], rows) + measured_on(first["made"])
 
 
 def recorded_memory() -> str:
@@ -930,6 +941,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "code-times": code_times,
     "recorded-memory": recorded_memory,
     "networks": networks,
+    "network-training": network_training,
     "event-costs": event_costs,
     "stamps": stamps,
     "left-out": left_out,
