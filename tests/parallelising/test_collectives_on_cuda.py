@@ -1,0 +1,25 @@
+"""Two ranks, one process a GPU: a step with collectives is captured, ordered and replayed together, to the same bits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "collective_orders.py"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", ["tp-256", "dp-1024x16"])
+def test_a_step_with_collectives_equals_its_capture_in_each_bit(case):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU, and collectives need two")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT)]
+    done = subprocess.run([*command, "--cases", case, "--replays", "50"], capture_output=True, text=True, timeout=150, check=False)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert found, done.stderr[-2000:]
+    assert all(one.get("bit_equal") for one in found), found
