@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -98,6 +98,25 @@ def test_threads_that_python_does_not_know_are_noticed_but_for_the_drivers(name,
     assert new.isdisjoint(known)
 
 
+@dataclass(frozen=True)
+class Captured:
+    """A capture, as far as it is looked at."""
+
+    operators: list
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_an_operator_is_known_from_the_capture_in_which_no_thread_ran_beside_it(nodes):
+    """In the first capture a thread comes during the second operator, in the next ones during the first, which launches as many nodes."""
+    first, second = (Operator("aten.mm.default", "", UserLine("", ""), (7,), (), (), range(0), call=call) for call in range(2))
+    disturbed = replace(first, nodes=tuple(range(nodes)), why_unknown=BESIDE)
+    captures = [Captured([first, replace(second, why_unknown=BESIDE)]), *[Captured([disturbed, second])] * 2]
+    remaining = iter(captures)
+    taken = undisturbed(lambda: next(remaining), lambda: None)
+    assert [one.why_unknown for one in taken.operators] == ["" if nodes == 1 else BESIDE, ""]
+    assert len(list(remaining)) == (1 if nodes == 1 else 0)
+
+
 @pytest.mark.parametrize("disturbed", range(CAPTURES_AT_MOST + 2))
 def test_a_capture_beside_which_another_thread_ran_is_taken_again_a_few_times(disturbed):
     plain = Operator("aten.mm.default", "", UserLine("", ""), (1,), (), (), range(0))
@@ -105,7 +124,7 @@ def test_a_capture_beside_which_another_thread_ran_is_taken_again_a_few_times(di
 
     def through():
         seen.append("captured")
-        return SimpleNamespace(operators=[plain, replace(plain, why_unknown=BESIDE if len(seen) <= 2 * disturbed else "")])
+        return Captured([plain, replace(plain, call=1, why_unknown=BESIDE if len(seen) <= 2 * disturbed else "")])
 
     taken = undisturbed(through, lambda: seen.append("restored"))
     count = min(disturbed + 1, CAPTURES_AT_MOST)

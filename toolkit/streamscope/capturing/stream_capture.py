@@ -6,7 +6,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -118,17 +118,31 @@ def casting_each_time(function: Callable[..., Any]) -> Callable[..., Any]:
 def undisturbed(through: Callable[[], Taken], restore: Callable[[], object]) -> Taken:
     """Return a capture during whose operators no other thread ran or, where one always does, the last of a few.
 
-    A thread that runs by chance has most often nothing to do with the capture, and does not come again.
+    A thread that runs by chance has most often nothing to do with the capture, and does not come again. It may come during another
+    operator, as NCCL's threads do each second. So an operator counts as undisturbed if it launched as many nodes in one of the captures,
+    while no other thread ran.
     """
-    taken = through()
+    alone: dict[tuple[int, str, int], str] = {}
+    taken = _known_alone(through(), alone)
     for _ in range(CAPTURES_AT_MOST - 1):
         # All ranks capture as often: NCCL may register memory with its peers meanwhile.
         if not any(gathered("capturing", any(one.why_unknown == BESIDE for one in taken.operators))):
             break
         del taken  # As in `take`.
         restore()
-        taken = through()
+        taken = _known_alone(through(), alone)
     return taken
+
+
+def _known_alone(taken: Taken, alone: dict[tuple[int, str, int], str]) -> Taken:
+    """Note the operators of a capture that no other thread ran beside, and clear those that are noted of earlier ones."""
+    alone |= {(one.call, one.name, len(one.nodes)): one.why_unknown for one in taken.operators if one.why_unknown != BESIDE}
+
+    def known(one: Operator) -> Operator:
+        key = one.call, one.name, len(one.nodes)
+        return replace(one, why_unknown=alone[key]) if one.why_unknown == BESIDE and key in alone else one
+
+    return replace(taken, operators=list(map(known, taken.operators)))
 
 
 def _uses_torch(function: Callable[..., Any], inputs: Sequence[Any], results: Sequence[Any], restore: Callable[[], object]) -> bool:
