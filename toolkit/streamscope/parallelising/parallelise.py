@@ -294,10 +294,12 @@ def _chosen(found: CapturedFunction, device: Device, wanted: _Wanted, steps: Ste
 def _best_order(found: CapturedFunction, selection: Selection, wanted: _Wanted, steps: Steps) -> tuple[CapturedFunction, str]:
     """Let each order of collectives take part with its fastest graph, keep the fastest of these, and return its program and its name."""
     tried = {AS_CAPTURED: (found, selection.admitted.get(PARALLEL))}
+    out = []
     for name, other in found.in_other_orders().items():
         alone = Selection(Case.of(other, (), "ss.parallelise"), selection.device)
         alone.prepare((PARALLEL,), wanted.streams, steps, named=True)
         tried[name] = other, alone.admitted.get(PARALLEL)
+        out += [f"{name} was ruled out: {one.why}" for one in alone.ruled_out.values()]
     common = set.intersection(*map(set, gathered("admitting collectives", [name for name, (_, one) in tried.items() if one is not None])))
     timers = {name: _Timer(one.prepared) for name, (_, one) in tried.items() if one is not None and name in common}
     if len(tried) == 1 or not timers:
@@ -309,7 +311,7 @@ def _best_order(found: CapturedFunction, selection: Selection, wanted: _Wanted, 
     assert checked is not None
     selection.admitted[PARALLEL] = checked
     times = [f"{name} {time_text(ns)}" for name, ns in zip(timers, medians_ns, strict=True)]
-    return ordered, f"{best}, of {listed(times)}"
+    return ordered, "; ".join([f"{best}, of {listed(times)}", *out])
 
 
 def _timed(selection: Selection, steps: Steps) -> Choice:
