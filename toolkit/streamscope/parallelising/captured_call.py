@@ -152,11 +152,11 @@ class CapturedCall:
             if not in_mode() or (given and any(one.changed() for one in given)):
                 return MISSED
             arrays = inputs if len(inputs) == straight and not keywords else arranged(inputs, keywords)
-            if arrays is None or (addresses := addresses_of(arrays)) is None or gpu_of_caller() != gpu:
+            if arrays is None or (addresses := addresses_of(arrays)) is None:
                 return MISSED
-            with self._lock:
+            with self._lock:  # First: a forked child has none, and no CUDA to ask.
                 stream = stream_of_caller()
-                if is_captured(stream):
+                if gpu_of_caller() != gpu or is_captured(stream):
                     return MISSED
                 done = self._done if stream == self._last and tensors and self._done else self._follow(stream)
                 try:
@@ -189,10 +189,10 @@ class CapturedCall:
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """Run with the arrays of a call, on the caller's current stream of their GPU, and return the function's results."""
-        if self._caller.gpu() != self._gpu:
-            with device_arrays.on_gpu(self._gpu):
-                return self._run_there(arrays)
-        return self._run_there(arrays)
+        with self._lock:
+            there = self._caller.gpu() == self._gpu
+        with nullcontext() if there else device_arrays.on_gpu(self._gpu):
+            return self._run_there(arrays)
 
     def _run_there(self, arrays: Sequence[Any]) -> Any:
         stream = self.free_stream()
@@ -222,12 +222,10 @@ class CapturedCall:
         EngineError
             It is being captured, or this is a forked child.
         """
-        with self._lock:  # Of which a forked child has none.
-            return self._free_stream()
-
-    def _free_stream(self) -> int:
-        stream = self._caller.stream()
-        if self._caller.is_captured(stream):
+        with self._lock:
+            stream = self._caller.stream()
+            captured = self._caller.is_captured(stream)
+        if captured:
             raise EngineError(
                 f"{self.name} was called while its stream is captured, and a graph cannot be launched into another one",
                 hint="call the plain function there",

@@ -42,6 +42,7 @@ class CudaEvent:
         self.gpu = gpu
         self.handle = libraries().cupy.cuda.Event(disable_timing=not timing)
         self.pointer: int = self.handle.ptr
+        self._record = libraries().runtime.eventRecord
 
     @cached_property
     def binding(self) -> Any:
@@ -50,7 +51,7 @@ class CudaEvent:
 
     def record(self, stream: int) -> None:
         """Record it on a stream of anybody's, by its address."""
-        libraries().runtime.eventRecord(self.pointer, stream)
+        self._record(self.pointer, stream)
 
     def hold(self, stream: int) -> None:
         """Let a stream of anybody's wait for the latest record, by its address."""
