@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -84,6 +84,12 @@ def run(call, arguments):
     arrays = call.arrays_of(arguments)
     assert arrays is not None
     return call.run(arrays)
+
+
+def called(call, function, *inputs):
+    """Run as a user's call does: by the quick path or, where that misses it, by the other one."""
+    result = call.quick_path(Calls(function))(inputs, {})
+    return run(call, Calls(function).arguments(inputs, {})) if result is MISSED else result
 
 
 def test_what_may_be_changed_is_not_copied_back_to_an_array_that_repeats_its_elements():
@@ -182,6 +188,23 @@ def test_a_call_written_like_the_captured_one_is_told_at_once_and_as_any_other(c
         assert call.arrays_of(calls.arguments(inputs, named)) is None
 
 
+def test_calls_of_functions_that_take_any_number_of_arguments_are_told_at_once():
+    calls = Calls(lambda *inputs, scale=1.0, **named: None)
+    call = made(calls.arguments((filled(1), [filled(2)], 3), {"z": filled(4), "a": filled(5)}))
+    quickly = call.quick_path(calls)
+    inputs = (filled(10), [filled(20)], 3)
+    assert quickly(inputs, {"z": filled(40), "a": filled(50)})[0].values[0] == 120
+    for others, named in [
+        (inputs, {"a": filled(1), "z": filled(2)}),
+        (inputs, {"z": filled(1)}),
+        (inputs, {"z": filled(1), "a": filled(2), "scale": 2.0}),
+        ((*inputs[:2], 4), {"z": filled(1), "a": filled(2)}),
+        (inputs[:2], {"z": filled(1), "a": filled(2)}),
+        ((*inputs, filled(1)), {"z": filled(1), "a": filled(2)}),
+    ]:
+        assert quickly(others, named) is MISSED
+
+
 def test_the_same_array_twice_is_another_call():
     calls, x = Calls(function), filled(1)
     call = made(calls.arguments((x, x), {}))
@@ -244,19 +267,19 @@ def test_calls_with_arguments_anywhere_do_what_a_plain_call_does_or_are_refused(
         x, y = map(Like, taken(memory, spans))
         if abs(spans[0][0] - spans[1][0]) < 4:
             with pytest.raises(ProgramError, match="step: x and y share memory, the function changes it"):
-                run(call, {"x": x, "y": y})
+                called(call, function, x, y)
             assert memory.tolist() == before.tolist()
         else:
-            run(call, {"x": x, "y": y})
+            called(call, function, x, y)
             assert memory.tolist() == wanted.tolist()
 
 
 def test_ping_pong():
     a, b = filled(1), filled(2)
     call = updating(a, b, changed=(0,), function=added_to)
-    run(call, {"x": a, "y": b})
+    called(call, added_to, a, b)
     assert (a.values[0], b.values[0]) == (20, 2)
-    run(call, {"x": b, "y": a})
+    called(call, added_to, b, a)
     assert (a.values[0], b.values[0]) == (20, 200)
 
 
@@ -327,7 +350,23 @@ def test_nothing_runs_while_the_stream_is_captured(stream):
     call = made(arguments)
     stream.captured = True
     with pytest.raises(EngineError, match="step was called while its stream is captured"):
-        run(call, arguments)
+        called(call, lambda x: None, *arguments.values())
+
+
+def test_a_call_runs_on_the_gpu_of_its_arrays(stream, monkeypatch):
+    call, seen = made({"x": filled(1)}), []
+
+    @contextmanager
+    def on_gpu(gpu):
+        before, stream.gpu = stream.gpu, gpu
+        yield
+        stream.gpu = before
+
+    monkeypatch.setattr(device_arrays, "on_gpu", on_gpu)
+    call.launch = lambda at: seen.append(stream.gpu)
+    for stream.gpu in (0, 1):
+        called(call, lambda x: None, filled(2))
+    assert (seen, stream.gpu) == ([0, 0], 1)
 
 
 def test_a_forked_child_is_told_where_it_was_made(monkeypatch):
@@ -349,7 +388,7 @@ def test_runs_follow_each_other_on_whichever_stream_and_its_memory_outlives_them
     slot = weakref.ref(call.slots[0].memory)
     call.launch = lambda at: stream.seen.append(("launch", at))
     for stream.pointer in (1, 2):
-        run(call, {"x": filled(1)})
+        called(call, lambda x: None, filled(1))
     assert stream.seen == [("launch", 1), ("record", 1), ("hold", 2), ("launch", 2), ("record", 2)]
     kept = []
     captured_call.CudaEvent.synchronize = lambda event: kept.append(slot() is not None)

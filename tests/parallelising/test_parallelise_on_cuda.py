@@ -196,6 +196,22 @@ def test_the_memory_of_the_capture_can_be_filled_and_is_then_not_copied(torch, x
     assert torch.equal(fast(**fast.inputs)[3], branches(x + 5)[3])
 
 
+def test_arguments_of_any_size_and_alignment_are_copied_together(torch):
+    counts = (1, 7, 4096, 100_003, 3_000_000, 0)
+    inputs = [torch.arange(count, device="cuda", dtype=torch.uint8) for count in counts]
+    fast = parallelise(lambda *given: [one + 1 for one in given], *inputs)
+    for at in (0, 1, 4, 16):
+        others = [torch.randint(0, 99, (count + at,), device="cuda", dtype=torch.uint8)[at:] for count in counts]
+        others[at % 3] = next(iter(fast.inputs.values()))[at % 3]  # One that is where it was captured.
+        for _ in range(2):
+            assert all(torch.equal(found, one + 1) for found, one in zip(fast(*others), others, strict=True))
+    assert "the launch of its graph" in fast.verdict
+    turned = torch.rand(6, 4, device="cuda").t()
+    square = parallelise(lambda x: x * x, turned)
+    for x in (turned + 1, turned.contiguous(), torch.rand(8, 6, device="cuda")[::2], turned.half().float()):
+        assert torch.equal(square(x), x * x)
+
+
 def test_it_runs_on_the_current_stream_and_after_its_last_run(torch, x):
     fast = parallelise(branches, x)
     streams = [torch.cuda.Stream() for _ in range(3)]

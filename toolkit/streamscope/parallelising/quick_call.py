@@ -61,23 +61,26 @@ def _pattern(tree: Tree, arrays: int, calls: Calls, count: int, *names: str) -> 
     """Return what the values of a call must match that is written with ``count`` arguments and further ones by name.
 
     Nothing, if they are the arrays, each once and in their order. None if no such call is like the captured one, whose arguments are a
-    ``tree``, or if the function takes any number of arguments.
+    ``tree``.
     """
     marks = [object() for _ in range(count + len(names))]
     try:
         arguments = calls.arguments(marks[:count], dict(zip(names, marks[count:], strict=True)))
     except ProgramError:
         return None
-    parts, numbers = parts_of(tree), {id(mark): number for number, mark in enumerate(marks)}
-    if list(arguments) != list(parts):
-        return None
+    numbers = {id(mark): number for number, mark in enumerate(marks)}
     given: list[Any] = [None] * len(marks)
-    for name, value in arguments.items():
+
+    def place_marks(value: Any, part: Tree) -> bool:
         if id(value) in numbers:
-            given[numbers[id(value)]] = parts[name]
-        elif not matcher(parts[name], is_array)(value, [None] * arrays):  # A default.
-            return None
-    if None in given:
+            given[numbers[id(value)]] = part
+            return True
+        if isinstance(value, tuple | dict):  # All arguments, or those of a function that takes any number of them.
+            held, parts = value if isinstance(value, dict) else dict(enumerate(value)), parts_of(part)
+            return list(held) == list(parts) and all(map(place_marks, held.values(), parts.values()))
+        return matcher(part, is_array)(value, [None] * arrays)  # A default.
+
+    if not place_marks(arguments, tree):
         return None
     return () if given == [Array(number) for number in range(arrays)] else [matcher(part, is_array) for part in given]
 
