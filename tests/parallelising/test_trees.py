@@ -324,6 +324,9 @@ NUMBERS = [
     np.array([7, 5, 2], np.int32),
     np.array(0.0),
     np.array(-0.0),
+    np.array(1 + 0j),
+    np.array(complex(1, -0.0)),
+    np.array(2.5),
     np.array([True]),
 ]
 

@@ -190,9 +190,11 @@ def matcher(tree: Tree, is_array: _IsArray) -> Matcher:
 
         return match_array
     if isinstance(tree, Held):
-        return lambda value, found: holds_numbers(value) and same(tree.value, value)
+        return _numbers_matcher(tree.value)
     if isinstance(tree, _Constant):
         constant, kind = tree.value, type(tree.value)
+        if kind in (int, float, str) and constant:  # Not 0.0, which has a sign; nor NaN, which `same` asks for.
+            return lambda value, found: value is constant or (type(value) is kind and (value == constant or same(constant, value)))
         # The class says that a value is neither a container nor an array.
         return lambda value, found: value is constant or (type(value) is kind and same(constant, value))
     kind, matchers, plain = tree.kind, [matcher(part, is_array) for part in tree.parts], tree.kind in (list, tuple)
@@ -204,6 +206,19 @@ def matcher(tree: Tree, is_array: _IsArray) -> Matcher:
         return all(match(part, found) for match, part in zip(matchers, parts, strict=True))
 
     return match_parts
+
+
+def _numbers_matcher(known: Any) -> Matcher:
+    """Return a function that matches numbers in host memory: most by their list, which takes a microsecond, the others by `same`."""
+    kind, dtype, shape, listed = type(known), known.dtype, known.shape, known.tolist()
+    signed = not listed or isinstance(listed, complex)  # 0.0 has a sign, and equals -0.0.
+
+    def alike(value: Any) -> bool:
+        if kind is not np.ndarray and (not value.is_cpu or value.requires_grad or value.is_nested or value.layout is not known.layout):
+            return False
+        return not signed and value.dtype == dtype and value.shape == shape and bool(value.tolist() == listed)
+
+    return lambda value, found: (type(value) is kind and alike(value)) or (holds_numbers(value) and same(known, value))
 
 
 def maker(tree: Tree) -> Callable[[Sequence[Any]], Any]:
