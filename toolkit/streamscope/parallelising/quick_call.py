@@ -20,8 +20,10 @@ from streamscope.parallelising.calls import Calls
 from streamscope.parallelising.device_arrays import extent, is_array, place
 from streamscope.parallelising.trees import Array, Matcher, Tree, matcher, parts_of
 
-MOST_COPIED = 64
-"""Arrays that one launch copies: their addresses are its arguments."""
+_COUNTS = (1, 4, 16, 64)
+"""For how many arrays there are kernels. Their addresses are its arguments, and more of them take longer to launch."""
+MOST_COPIED = _COUNTS[-1]
+"""Arrays that one launch copies."""
 _COPYING_THREADS, _LEAST_PIECE, _MOST_PIECES = 256, 1 << 13, 2048
 """Of a block, which copies a piece of at least so many bytes; the pieces of all arrays together are about so many at most."""
 
@@ -205,12 +207,13 @@ class Copying:
             for number, (start, end) in enumerate(targets)
             for at in range(start, end, size)
         ]
-        self._values: Any = (ctypes.c_uint64 * MOST_COPIED)()
+        most = next(most for most in _COUNTS if len(targets) <= most)
+        self._values: Any = (ctypes.c_uint64 * most)()
         self._count = len(targets)
         table = lib.cupy.asarray(np.array(parts, np.uint64))
         packed = PackedArguments([table, self._values])
         text = pieces("moved_bytes")
-        source = text["move"] + fill(text["copied_arguments"], most=MOST_COPIED)
+        source = text["move"] + fill(text["copied_arguments"], most=most)
         kernel = lib.cupy.RawKernel(source, "copied_arguments").kernel
         self._kept = packed, kernel  # The launch knows addresses only.
         self._launch = partial(lib.driver.launchKernel, kernel.ptr, len(parts), 1, 1, _COPYING_THREADS, 1, 1, 0)
