@@ -41,6 +41,13 @@ def test_no_cause_is_named_where_there_is_none(count, seed, jitter_us):
     assert Job.of(planted(count, seed=seed, jitter_us=jitter_us).ranks).late == ()
 
 
+def test_a_little_lateness_that_repeats_is_told_by_its_median():
+    """45 µs are fewer than six times the scatter, and 24 of them are not."""
+    found = Job.of(planted(5, 24, seed=4, jitter_us=10, slow=lambda step, at: (3, 45) if at == 1 else None).ranks).late
+    assert [(late.rank, late.cause, late.where, late.pattern) for late in found] == [(3, "kernel", "k1", "persistent")]
+    assert 30 < found[0].median_us < 60
+
+
 def with_calls(rank, *calls):
     """Return a rank with calls of the host before each ``k1``: name, and how long before it they begin and end."""
     rows = rows_of(rank)

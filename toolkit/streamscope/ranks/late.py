@@ -13,7 +13,7 @@ from streamscope.analysis.intervals import Intervals, union
 from streamscope.analysis.work import Work, work_of
 from streamscope.arrays import BoolArray, FloatArray, IntArray
 from streamscope.ranks.clocks import Clocks
-from streamscope.ranks.matching import Matched
+from streamscope.ranks.matching import TOGETHER, Matched
 from streamscope.ranks.places import places_of
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.steps import JobSteps, is_step
@@ -44,6 +44,8 @@ _MORE_OFTEN = 1.5
 _MOST_OF_IT = 0.6
 """A GPU is slow where no kernel explains this part of it alone."""
 _OFTEN = 0.6
+_NO_CHANCE = 4.0
+"""Several events on one rank are no chance where they would be less often than one in so many: three of 2 ranks, two of 4."""
 
 
 @dataclass(frozen=True)
@@ -126,11 +128,11 @@ def late_ranks(
     """Name the ranks that make collectives late, worst first.
 
     A rank is late in a collective that it begins last, and later than the median of the others by six times its usual scatter, four times
-    the noise of the clocks, and 5 µs. The cost is how long the others wait exposed, in their median, with the communication that the
-    waiting pushes out from under their computing. Late ranks are named where one that
-    is late most often costs 1 % of the time, all together cost 3 %, or one of them once costs 10 % of a step.
+    the noise of the clocks, and 5 µs. Where it is late again and again, its median counts, which scatters less. The cost is how long the
+    others wait exposed, in their median, with the communication that the waiting pushes out from under their computing. Late ranks are
+    named where one that is late most often costs 1 % of the time, all together cost 3 %, or one of them once costs 10 % of a step.
     """
-    events = _events(matched, clocks, waits)
+    events = _events(matched, clocks, waits, steps)
     if not len(events):
         return ()
     rank = matched.parts.rank[events]
@@ -138,7 +140,7 @@ def late_ranks(
     whole_ns = float(steps.length_ns.sum()) or length_ns
     step_ns = float(np.median(steps.length_ns)) if len(steps) else length_ns
     of_rank, times = np.bincount(rank, weights=cost_ns, minlength=len(ranks)), np.bincount(rank, minlength=len(ranks))
-    most_often = (times > 2) & (times >= _OFTEN * len(events))
+    most_often = (float(len(ranks)) ** np.minimum(times - 1, 8) >= _NO_CHANCE) & (times >= _OFTEN * len(events))
     if not (
         (most_often & (of_rank >= _WORTH_SAYING * whole_ns)).any()
         or cost_ns.sum() >= _ALL_WORTH_SAYING * whole_ns
@@ -169,31 +171,60 @@ def _pattern(waits: Waits, steps: JobSteps, own: IntArray, events: IntArray) -> 
     return "persistent" if late >= _OFTEN * of else "moving"
 
 
-def _events(matched: Matched, clocks: Clocks, waits: Waits) -> IntArray:
-    """Return the parts that began last, and late."""
+def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> IntArray:
+    """Return the parts that began last, and late: by much, or again and again at one place in a step.
+
+    A median of so many scatters less than one of them, by the root of their number. But it has to stand out from those of all ranks and
+    places, since each host has its own pace.
+    """
     parts = matched.parts
     known = np.flatnonzero(waits.known)
     last = np.unique(waits.last[known])
     if not len(last):
         return last
     noise_ns = np.where(np.isfinite(clocks.noise_ns), clocks.noise_ns, clocks.error_ns)
-    noise_ns = np.maximum(noise_ns, float(np.median(noise_ns)))[parts.rank[last]]
-    limit_ns = np.maximum(_LEAST_NS, np.maximum(_TIMES_JITTER * _jitter_ns(matched, waits, known), _TIMES_NOISE * noise_ns))
-    found: IntArray = last[waits.late_ns[last] > limit_ns]
+    least_ns = np.maximum(_LEAST_NS, _TIMES_NOISE * np.maximum(noise_ns, float(np.median(noise_ns))))[parts.rank]
+    columns = [parts.nbytes, parts.kind, parts.communicator, parts.rank]
+    _, _, scatter_ns = _typical(waits, known, columns)
+    late = waits.late_ns > np.maximum(least_ns, _TIMES_JITTER * scatter_ns)
+    known = known[parts.is_kind(TOGETHER)[known]]  # Who sends is later than who waits for it, again and again.
+    repeats, typical_ns, scatter_ns = _typical(waits, known, [*columns, _places(waits, known, columns, steps)])
+    apart_ns = _TIMES_JITTER * float(np.median(np.abs(typical_ns))) if len(typical_ns) else 0.0
+    for rows, usual_ns in zip(repeats, typical_ns, strict=True):
+        if usual_ns > max(least_ns[rows[0]], _TIMES_JITTER * scatter_ns / np.sqrt(len(rows)), apart_ns):
+            late[rows] |= waits.late_ns[rows] > least_ns[rows]
+    found: IntArray = last[late[last]]
     return found
 
 
-def _jitter_ns(matched: Matched, waits: Waits, known: IntArray) -> float:
-    """Return how the lateness of a rank scatters from one collective to the next of one kind: the median over ranks and kinds."""
-    parts = matched.parts
-    columns = (parts.nbytes[known], parts.kind[known], parts.communicator[known], parts.rank[known])
+def _typical(waits: Waits, known: IntArray, columns: Sequence[IntArray]) -> tuple[list[IntArray], list[float], float]:
+    """Return the parts that are alike in some columns, three at least, with the median lateness of each group, and how it scatters."""
+    columns = [column[known] for column in columns]
     order = np.lexsort(columns)
-    changes = np.zeros(len(order) - 1, bool)
+    groups = [rows for rows in np.split(known[order], np.flatnonzero(_changes(columns, order))[1:]) if len(rows) > 2]
+    typical_ns = [float(np.median(waits.late_ns[rows])) for rows in groups]
+    scatter_ns = [float(np.median(np.abs(waits.late_ns[rows] - usual))) for rows, usual in zip(groups, typical_ns, strict=True)]
+    return groups, typical_ns, 1.4826 * float(np.median(scatter_ns)) if scatter_ns else 0.0
+
+
+def _places(waits: Waits, known: IntArray, columns: Sequence[IntArray], steps: JobSteps) -> IntArray:
+    """Return for parts that are known their place among those of their step that are alike; 0 where no steps are known."""
+    place = np.zeros(len(waits.start_ns), np.int64)
+    if len(steps) and len(known):
+        columns = [steps.at(waits.start_ns[known]), *(column[known] for column in columns)]
+        order = np.lexsort((waits.start_ns[known], *columns))
+        begins = _changes(columns, order)
+        place[known[order]] = np.arange(len(known)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    return place
+
+
+def _changes(columns: Sequence[IntArray], order: IntArray) -> BoolArray:
+    """Tell where a group of rows that are alike begins, in an order."""
+    found = np.zeros(len(order), bool)
+    found[:1] = True
     for column in columns:
-        changes |= np.diff(column[order]) != 0
-    groups = np.split(waits.late_ns[known[order]], np.flatnonzero(changes) + 1)
-    scatter = [1.4826 * float(np.median(np.abs(each - np.median(each)))) for each in groups if len(each) > 2]
-    return float(np.median(scatter)) if scatter else 0.0
+        found[1:] |= np.diff(column[order]) != 0
+    return found
 
 
 def _costs_ns(matched: Matched, waits: Waits, pushed_ns: FloatArray) -> FloatArray:

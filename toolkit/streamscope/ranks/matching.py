@@ -29,7 +29,8 @@ _FASTEST_DRIFT = 2e-4
 """Two clocks drift apart by no more: quartz is off by 50 ppm, and seldom by 100."""
 _CLEARLY = 3.0
 """A shift is taken if the ends of its operations scatter so many times less than those of any other."""
-_RESOLUTION_NS = 250
+_CHANCE_NS = 12_000
+"""By so much, over the number of operations: the ends of few lie near each other by chance."""
 _SAME_END_NS = 100_000
 """Parts of unknown communicators are one operation only if their ends scatter by less."""
 _MOST_NAMED = 6
@@ -252,7 +253,8 @@ class _Fit:
 
     shift: int
     scatter_ns: float
-    offset_ns: float
+    count: int
+    """Of ends that are compared."""
 
 
 def _by_order(parts: Parts, pool: IntArray, operation: IntArray, together: list[int]) -> None:
@@ -297,9 +299,10 @@ def _fit(parts: Parts, first: IntArray, rows: IntArray, *, named: bool) -> _Fit 
     found.sort(key=lambda fit: fit.scatter_ns)
     if not named:
         found = [fit for fit in found if fit.scatter_ns <= _SAME_END_NS]
-    if len(found) < 2 or found[1].scatter_ns > _CLEARLY * found[0].scatter_ns + _RESOLUTION_NS:
+    clearly_ns = _CLEARLY * found[0].scatter_ns + _CHANCE_NS / max(1, found[0].count) if found else 0.0
+    if len(found) < 2 or found[1].scatter_ns > clearly_ns:
         return found[0] if found else None
-    even = [fit for fit in found if fit.shift == 0 and fit.scatter_ns <= _CLEARLY * found[0].scatter_ns + _RESOLUTION_NS]
+    even = [fit for fit in found if fit.shift == 0 and fit.scatter_ns <= clearly_ns]
     return even[0] if even and len(first) == len(rows) else None
 
 
@@ -316,7 +319,7 @@ def _tokens(parts: Parts, *several: IntArray) -> list[IntArray]:
 def _ends(parts: Parts, first: IntArray, rows: IntArray, shift: int) -> _Fit | None:
     """Return how the ends of operations on two ranks scatter; None where no two clocks could show these times."""
     if not len(first):
-        return _Fit(shift, 0.0, 0.0)
+        return _Fit(shift, 0.0, 0)
     span_ns = int(parts.end_ns[first].max() - parts.start_ns[first].min())
     low_ns = (parts.start_ns[first] - parts.end_ns[rows]).max()
     high_ns = (parts.end_ns[first] - parts.start_ns[rows]).min()
@@ -324,8 +327,7 @@ def _ends(parts: Parts, first: IntArray, rows: IntArray, shift: int) -> _Fit | N
         return None
     apart_ns = (parts.end_ns[first] - parts.end_ns[rows]).astype(np.float64)
     apart_ns -= slope_of(parts.end_ns[first].astype(np.float64), apart_ns) * (parts.end_ns[first] - parts.end_ns[first].mean())
-    offset_ns = float(np.median(apart_ns))
-    return _Fit(shift, float(np.median(np.abs(apart_ns - offset_ns))), offset_ns)
+    return _Fit(shift, float(np.median(np.abs(apart_ns - np.median(apart_ns)))), len(apart_ns))
 
 
 def slope_of(times_ns: Any, values_ns: Any) -> float:
