@@ -1,10 +1,14 @@
-"""Holistic Trace Analysis on the same Kineto files: its numbers beside ours, and how long each takes.
+"""Holistic Trace Analysis and TraceLens on the same Kineto files: their numbers beside ours, and how long each takes.
 
     python -m venv hta && hta/bin/pip install HolisticTraceAnalysis==0.5.0 'pandas<3'
     python benchmarks/peers_hta.py --hta hta/bin/python [FILE...]
+    python benchmarks/peers_hta.py --hta hta/bin/python --tracelens tracelens/bin/python --ranks [FOLDER...]
 
 Without files: those in tests/data/kineto, which PyTorch's profiler recorded on an H200, a generated one with communication, and a recorded
 trace of ours that `Trace.to_kineto` wrote. Each side runs in a process of its own, one after the other. Results: results/peers_hta.json.
+
+With ``--ranks``, of jobs of several ranks, by default those in tests/data/ranks and generated ones: results/peers_ranks.json. TraceLens
+0.1.0 is installed from its sources. Its packages: pandas, orjson, tqdm, openpyxl, tabulate, PyYAML and matplotlib.
 """
 
 from __future__ import annotations
@@ -19,8 +23,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +162,198 @@ def _by_its_definitions(trace: Any) -> dict[str, Any]:
     }
 
 
+# ---- all ranks of a job ----------------------------------------------------------------------------------------------------------------
+
+
+def ranks_by_hta(folder: str, *, whole: bool = False) -> dict[str, Any]:
+    """Load all ranks, and make the breakdowns of all; ``whole``: with the last step, which it leaves out."""
+    import logging
+    import warnings
+
+    os.environ["HTA_DISABLE_NS_ROUNDING"] = "1"
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.CRITICAL)
+    from hta.common.trace import Trace
+    from hta.trace_analysis import TraceAnalysis
+
+    if whole:
+        Trace._filter_irrelevant_gpu_kernels = lambda *_: None  # noqa: SLF001
+    begun = _clocks()
+    files = {rank: str(path) for rank, path in rank_files(folder).items()}
+    analysis = TraceAnalysis(trace_files=files, trace_dir="/")
+    loaded = _clocks()
+    temporal = analysis.get_temporal_breakdown(visualize=False).set_index("rank")
+    overlap = analysis.get_comm_comp_overlap(visualize=False).set_index("rank")["comp_comm_overlap_pctg"]
+    idle = analysis.get_idle_time_breakdown(ranks=[*files], visualize=False)[0]
+    analysis.get_gpu_kernel_breakdown(visualize=False)
+    try:
+        stragglers = analysis.get_potential_stragglers(num_candidates=1)
+    except ValueError as error:
+        stragglers = str(error)
+    done = _clocks()
+    ranks = {
+        rank: {
+            "busy": float((temporal["kernel_time(us)"] - temporal["idle_time(us)"])[rank]),
+            "compute": float(temporal["compute_time(us)"][rank]),
+            "communication overlap": _or_none(overlap[rank]),
+            **{f"idle {row.stream} {row.idle_category}": row.idle_time for row in idle[idle["rank"] == rank].itertuples()},
+        }
+        for rank in files
+    }
+    return {"ranks": ranks, "stragglers": stragglers, **_costs(begun, loaded, done)}
+
+
+def ranks_by_tracelens(folder: str) -> dict[str, Any]:
+    """Load all ranks, and tell waiting, transfer and bus bandwidth of their collectives."""
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    from TraceLens.NcclAnalyser.nccl_analyser import NcclAnalyser
+
+    begun = _clocks()
+    files = rank_files(folder)
+    analysis = NcclAnalyser([str(path) for path in files.values()], len(files), use_multiprocessing=True)
+    loaded = _clocks()
+    frame = analysis.build_df_nccl_implicit_sync_cat(detailed=True, strict_metadata_check=False)
+    late = analysis.build_df_straggler_summary(strict_metadata_check=False)
+    done = _clocks()
+    ranks: dict[int, dict[str, list[float]]] = {}
+    for rank in files if len(frame) else ():
+        if f"rank_{rank}_ts" in frame:
+            own = frame[frame[f"rank_{rank}_ts"].notna()].sort_values(f"rank_{rank}_ts")
+            columns = {"wait": f"rank_{rank}_wait_time", "transfer": "comm_latency", "bus": "bus bw (GB/s)"}
+            ranks[rank] = {name: own[column].tolist() for name, column in columns.items()}
+    stragglers = [int(late.iloc[0]["rank"])] if len(late) else []
+    return {"collectives": ranks, "stragglers": stragglers, **_costs(begun, loaded, done)}
+
+
+def ranks_by_us(folder: str) -> dict[str, Any]:
+    """Read all ranks, and tell all that a job tells; then again by the definitions of both peers, outside the time that is taken."""
+    import streamscope as ss
+    from streamscope import analysis
+
+    begun = _clocks()
+    job = ss.read_ranks(rank_files(folder), executor="processes", progress=False)
+    loaded = _clocks()
+    found = job.to_dict()
+    job.imbalance()
+    for rank in job.ranks:
+        if len(rank.work):
+            analysis.idle_by_stream(rank.trace.spans)
+    done = _clocks()
+    ranks = {rank.number: numbers(_by_its_definitions(rank.trace)) for rank in job.ranks if len(rank.work)}
+    said = {"verdict": job.verdict, "late": [late["rank"] for late in found["late"]], "warnings": found["warnings"]}
+    return {"ranks": ranks, "collectives": _collectives(job), **said, **_costs(begun, loaded, done)}
+
+
+def _collectives(job: Any) -> dict[int, dict[str, list[float]]]:
+    """Return our waiting, transfer and bus bandwidth of each rank's collectives, and, as TraceLens has them, on clocks as recorded."""
+    import numpy as np
+
+    from streamscope.ranks.matching import TOGETHER
+
+    frame, parts = job.to_pandas(), job.matched.parts
+    frame["start"], frame["took"] = parts.start_ns / 1e3, (parts.end_ns - parts.start_ns) / 1e3
+    frame = frame[frame["kind"].isin(TOGETHER - {"barrier"} | {"all_to_all"}) & (frame["operation"] >= 0)]
+    same = frame.groupby("operation")
+    frame["raw wait"], frame["least"] = same["start"].transform("max") - frame["start"], same["took"].transform("min")
+    ranks = same["rank"].transform("size")
+    factor = np.where(frame["kind"] == "all_reduce", 2, 1) * (ranks - 1) / ranks
+    frame["raw bus"] = frame["bytes"] * factor / 2**30 / (frame["least"] / 1e6)
+    names = {"wait": "raw wait", "transfer": "least", "bus": "raw bus", "our wait": "waiting_us", "our transfer": "transfer_us"}
+    names |= {"our bus": "bus_gbs"}
+    return {
+        int(rank): {name: own.sort_values("start")[column].tolist() for name, column in names.items()}
+        for rank, own in frame.groupby("rank")
+    }
+
+
+def rank_files(folder: str | Path) -> dict[int, Path]:
+    """Return the files of ``rank0.json``, ``rank1.json`` and so on, in the order of the ranks."""
+    files = sorted(Path(folder).glob("rank*.json*"), key=lambda path: int(path.name.split(".")[0].removeprefix("rank")))
+    return dict(enumerate(files))
+
+
+def _clocks() -> tuple[float, float]:
+    """Return the processor time of this process and of those that it has waited for, and the wall clock."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used), time.perf_counter()
+
+
+def _costs(begun: tuple[float, float], loaded: tuple[float, float], done: tuple[float, float]) -> dict[str, float]:
+    """Return what a side took, with the processes that it started."""
+    return {
+        "load_processor_s": loaded[0] - begun[0], "tell_processor_s": done[0] - loaded[0],
+        "load_wall_s": loaded[1] - begun[1], "tell_wall_s": done[1] - loaded[1],
+    }  # fmt: skip
+
+
+def compare_ranks(options: argparse.Namespace) -> None:
+    """Compare both peers with us on jobs, and keep a row for each."""
+    from many_ranks import make
+
+    from streamscope.trace.info import library_versions
+
+    with tempfile.TemporaryDirectory() as generated_jobs:
+        make(8, 1_000, Path(generated_jobs, "generated", "clocks 1 s off"))
+        folders = options.files or sorted(path.parent for path in (ROOT / "tests" / "data" / "ranks").rglob("rank0.json.gz"))
+        rows = [of_job(options, path) for path in (*folders, *Path(generated_jobs, "generated").iterdir())]
+        large = Path(generated_jobs, "large")
+        make(8, options.kernels, large)
+        repeats = [(side(options.hta, "ranks-hta", large), side(sys.executable, "ranks-ours", large)) for _ in range(2)]
+        lens = side(options.tracelens, "ranks-tracelens", large)
+    theirs, ours = (
+        min(each, key=lambda found: found["load_processor_s"] + found["tell_processor_s"]) for each in zip(*repeats, strict=True)
+    )
+    speed: dict[str, Any] = {
+        name: {key: value for key, value in found.items() if key.endswith("_s")}
+        for name, found in (("hta", theirs), ("tracelens", lens), ("ours", ours))
+    }
+    for what in ("processor", "wall"):
+        sums = {name: sum(value for key, value in times.items() if key.endswith(f"{what}_s")) for name, times in speed.items() if times}
+        speed[f"times_faster_{what}"] = {name: sums[name] / sums["ours"] for name in ("hta", "tracelens")}
+    print(json.dumps(speed, indent=2))
+    content = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": library_versions() | {"HolisticTraceAnalysis": "0.5.0", "TraceLens": "0.1.0, 171dd747"},
+        "machine": {"platform": sys.platform, "processor": platform.machine(), "cores": os.cpu_count()},
+        "jobs": rows,
+        "speed": {"ranks": 8, "kernels": options.kernels, **speed},
+    }
+    (HERE.parent / "results" / "peers_ranks.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def of_job(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Return what differs between the peers and us on one job."""
+    hta, lens = side(options.hta, "ranks-hta-whole", folder), side(options.tracelens, "ranks-tracelens", folder)
+    ours = side(sys.executable, "ranks-ours", folder)
+    pairs = [
+        (f"rank {rank} {name}", value, ours["ranks"][rank].get(name)) for rank, row in hta["ranks"].items() for name, value in row.items()
+    ]
+    wrong = [f"{name}: {value}, here {other}" for name, value, other in pairs if not _equal(value, other)]
+    row: dict[str, Any] = {"job": f"{folder.parent.name}/{folder.name}"}
+    row["hta"] = {"numbers": len(pairs), "differ": wrong, "names as late": hta["stragglers"]}
+    row["tracelens"] = {"names as late": lens["stragglers"], **_beside(lens["collectives"], ours["collectives"])}
+    row["ours"] = {"late": ours["late"], "verdict": ours["verdict"], "warnings": ours["warnings"]}
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def _beside(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Count the collectives whose numbers are equal by one definition, and tell how far the definitions are apart."""
+    found: dict[str, Any] = {"parts": sum(len(row["wait"]) for row in theirs.values())}
+    found["parts here"] = sum(len(row["wait"]) for row in ours.values())
+    rows = [(row, ours[rank]) for rank, row in theirs.items() if rank in ours and len(ours[rank]["wait"]) == len(row["wait"])]
+    for name in ("wait", "transfer", "bus"):
+        same, own = ([pair for one, other in rows for pair in zip(one[name], other[key], strict=True)] for key in (name, f"our {name}"))
+        known = [(one, other) for one, other in same if one == one]  # noqa: PLR0124 — NaN: without a size, there is no bandwidth.
+        equal = sum(abs(one - other) <= ROUNDING_US + 1e-4 * abs(one) for one, other in known)
+        apart = sorted(abs(one - other) for one, other in own if one == one and other == other)  # noqa: PLR0124
+        middle_and_most = [apart[len(apart) // 2], apart[-1]] if apart else None
+        found[name] = {"known": len(known), "equal": equal, "by our definition apart: median, most": middle_and_most}
+    return found
+
+
 # ---- files and tables ------------------------------------------------------------------------------------------------------------------
 
 
@@ -261,15 +458,24 @@ def main() -> None:
     parser.add_argument("--hta", help="the Python that has HTA")
     parser.add_argument("--kernels", type=int, default=100_000)
     parser.add_argument("--many", type=int, default=1_000_000)
-    parser.add_argument("--side", choices=("hta", "ours"))
+    parser.add_argument("--tracelens", help="the Python that has TraceLens")
+    parser.add_argument("--ranks", action="store_true", help="the files are folders of jobs")
+    parser.add_argument("--side", choices=tuple(SIDES))
     options = parser.parse_args()
     if options.side:
-        measured = {"hta": measured_by_hta, "ours": measured_by_us}[options.side]
-        print(json.dumps(measured(str(options.files[0]))))
+        print(json.dumps(SIDES[options.side](str(options.files[0]))))
         return
     if options.hta is None:
         parser.error("--hta is needed: the Python that has HolisticTraceAnalysis")
-    compare(options)
+    if options.ranks and options.tracelens is None:
+        parser.error("--tracelens is needed: the Python that has TraceLens")
+    (compare_ranks if options.ranks else compare)(options)
+
+
+SIDES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "hta": measured_by_hta, "ours": measured_by_us, "ranks-hta": ranks_by_hta, "ranks-tracelens": ranks_by_tracelens,
+    "ranks-hta-whole": partial(ranks_by_hta, whole=True), "ranks-ours": ranks_by_us,
+}  # fmt: skip
 
 
 def compare(options: argparse.Namespace) -> None:
