@@ -67,6 +67,18 @@ def test_a_frame_has_the_time_of_all_frames_in_it(trace):
     assert len(tree.under(0)) == 4
 
 
+def test_paths_of_modules_that_call_each_other_name_each_once(trace):
+    step = Site("step", "train.py", 3)
+    net = step._replace(module="Net", caller=step)
+    forward = Site("forward", "model.py", 7, "Net", caller=net)
+    block = forward._replace(module="layer1.0", caller=forward)
+    inner = Site("forward", "block.py", 9, "layer1.0", caller=block)
+    leaf = inner._replace(module="layer1.0.conv1", caller=inner)
+    tree = ss.analysis.call_tree(replace(trace, sites=replace(trace.sites, sites=(leaf, step))))
+    assert "step/Net/forward/layer1/layer1.0/forward/layer1.0.conv1/gemm" in rows_of(tree)
+    assert "step/ncclDevKernel_AllReduce_Sum" in rows_of(tree)
+
+
 def test_ranges_lie_in_each_other(trace):
     found = rows_of(ss.analysis.call_tree(trace, "range"))
     assert found["step"] == (2, 45, 10, 20)

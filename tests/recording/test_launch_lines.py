@@ -505,6 +505,8 @@ def test_a_recording_has_the_lines_of_its_launches(recorded):
     rows = sorted(ss.analysis.by_code(trace, "line").rows, key=lambda row: row.line or 0)[::-1]
     assert [(row.line, row.kernels) for row in rows] == [(first + 5, 1), (first, 1), (None, 1)]
     assert rows[-1].name == "unknown"
+    frames = [(frame.line, frame.kind) for frame in ss.analysis.call_tree(trace).frames]
+    assert {(first, "line"), (first + 5, "line")} <= set(frames)
 
 
 @monitored

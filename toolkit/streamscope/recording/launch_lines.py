@@ -321,7 +321,7 @@ class LaunchLines:
                 self._looks = _LOOKS
                 return disable
             self._looks -= 1
-            if not self._looks:
+            if self._looks <= 0:
                 self._register(_events.LINE, line)
             return None
 
