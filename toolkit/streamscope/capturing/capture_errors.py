@@ -6,6 +6,7 @@ import gc
 from traceback import clear_frames, walk_tb
 
 from streamscope.capturing.cupy_captures import what_was_refused
+from streamscope.capturing.jax_arrays import REFUSED
 from streamscope.errors import EngineError, OutOfMemoryError, StreamscopeError
 from streamscope.program.user_line import line_of_error
 
@@ -30,6 +31,7 @@ _HINTS = {
     "D2H transfers are disallowed": "leave out what asks for values on the host: .get(), int(x), if of an array, x[mask], nonzero",
     "H2D transfers are disallowed": "leave out .set(), or write cupy.asarray(values), which the capture keeps as a constant",
     "AccumulateGrad": _GRAPH_HINT,
+    REFUSED: "leave out what JAX computes, and call it before; XLA captures CUDA graphs of its own",
     "createOrIncrefPool": "start Python without backend:cudaMallocAsync in PYTORCH_CUDA_ALLOC_CONF",
 }
 """Remedies, by words of an error of PyTorch's, CuPy's or CUDA's."""

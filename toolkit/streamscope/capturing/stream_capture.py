@@ -22,6 +22,7 @@ from streamscope.capturing.allocations import (
 from streamscope.capturing.cupy_captures import CupyProducts, CupyUploads
 from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.host_constants import HostConstants
+from streamscope.capturing.jax_arrays import jax_refused
 from streamscope.capturing.memory import AddressRange, MemoryHeld, NodeMemory, united
 from streamscope.capturing.nodes import GrowingGraph, LaunchableNode, read_nodes, without_internals
 from streamscope.capturing.operators import BESIDE, Operator, OperatorLog, Parting, PlainOperators, listening, tensors_in
@@ -178,7 +179,7 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
         with pool.keeping(budget_bytes):
             function(*inputs)
             stream.synchronize()
-        with pool.keeping(budget_bytes) as made, nothing_collected(), _captured(stream.ptr) as graphs, uploads.constant():
+        with pool.keeping(budget_bytes) as made, nothing_collected(), _captured(stream.ptr) as graphs, uploads.constant(), jax_refused():
             result = function(*inputs)
     allocated = Allocated(made, pieces_of_arrays(), pool.own)
     kept, own = [_RawGraph(graphs[0]), pool, stream, products, uploads], [*pool.own, *products.workspaces]
@@ -218,7 +219,7 @@ def _taken_through_torch(
                     # Inside the capture: only now does the stream have a graph.
                     growing, budget_bytes = GrowingGraph(side.cuda_stream), plain.most_bytes + room
                     log = OperatorLog(growing, history.counts, heard, budget_bytes, apart, threads)
-                    with log.listening(), uploads.constant():
+                    with log.listening(), uploads.constant(), jax_refused():
                         result = function(*inputs)
             except BaseException:
                 with contextlib.suppress(RuntimeError):  # Where the device is lost, the user's error says why.
