@@ -15,7 +15,7 @@ _SHARING = ("__dlpack__", "__cuda_array_interface__")
 _LOCK = threading.Lock()
 _THREADS: list[int] = []
 """Threads that capture now."""
-_OWN: dict[tuple[type, str], Any] = {}
+_OWN: dict[tuple[Any, str], Any] = {}
 """What stood in classes before ours did."""
 
 
