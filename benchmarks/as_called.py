@@ -203,7 +203,7 @@ def main() -> None:
         results = {name: one for part in parts for name, one in part["results"].items()}
         verdicts = [one.get("verdict", "refused" if "refused" in one else "failed") for one in results.values()]
         content = {"what": parts[0]["what"], "verdicts": {name: verdicts.count(name) for name in sorted(set(verdicts))}}
-        written(options.result, content | {"results": results} | {name: parts[0][name] for name in parts[0] if name not in content})
+        written(options.result, {**parts[0], **content, "results": results})
         return
     from provenance import provenance
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import cupy
+import numpy as np
 import torch
 from provenance import provenance
 from torch import Tensor
@@ -28,6 +29,7 @@ Case = Callable[[Tensor], Tensor]
 
 
 def by_numba() -> Case:
+    vars(np).setdefault("row_stack", np.vstack)  # NumPy 2.5 has it no more, and Numba asks for it.
     cuda = import_module("numba.cuda")
 
     def twice(x: Any, y: Any) -> None:
@@ -116,8 +118,7 @@ def by_a_graph_of_pytorch() -> Case:
 
 
 def with_modules_on_nodes() -> Case:
-    from torch.cuda import _graph_annotations as annotations
-
+    annotations = import_module("torch.cuda._graph_annotations")
     annotations.enable_annotations()
 
     def call(x: Tensor) -> Tensor:

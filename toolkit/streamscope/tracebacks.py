@@ -10,7 +10,7 @@ from typing import Any
 
 _BETWEEN = ("streamscope_widgets", "IPython", "ipykernel", "traitlets", "contextlib", "functools")
 """Separator between the user's lines and ours."""
-_LIBRARIES = ("numpy", "cupy", "cupyx", "cupy_backends", "torch", "torchvision", "triton", "numba")
+_LIBRARIES = ("numpy", "cupy", "cupyx", "cupy_backends", "torch", "torchvision", "triton", "numba", "jax", "jaxlib")
 """Whose lines are not the user's either."""
 ALL = "(%tb shows what Streamscope did)"
 
@@ -23,7 +23,8 @@ def is_ours(module: str) -> bool:
 def is_known(module: str) -> bool:
     """Tell whether a module is ours, Python's, or installed: its lines are not the user's."""
     top = module.partition(".")[0]
-    return top in (*_LIBRARIES, *_BETWEEN) or top in sys.stdlib_module_names - {"__main__"} or is_ours(module)
+    nvidias = module.startswith(("cuda.core.", "cuda.bindings."))  # Others may have a module named cuda.
+    return nvidias or top in (*_LIBRARIES, *_BETWEEN) or top in sys.stdlib_module_names - {"__main__"} or is_ours(module)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ _HINTS = {
 }
 """Remedies, by words of an error of PyTorch's, CuPy's or CUDA's."""
 _OWN_GRAPH_HINT = (
-    "it captures a CUDA graph itself: leave out torch.cuda.graph, and compile with mode='max-autotune-no-cudagraphs' or without"
+    "it captures or launches a CUDA graph itself: leave that out, and compile with mode='max-autotune-no-cudagraphs' or without"
 )
 
 
@@ -76,7 +76,10 @@ def _hint_for(failed: BaseException) -> str:
     frames = [frame.f_code for frame, _ in walk_tb(failed.__traceback__)]
     if "legacy stream" in text:
         return _GRAPH_HINT if any(code.co_name == "_engine_run_backward" for code in frames) else STREAM_HINT
-    graphs = any(code.co_filename.endswith(("torch/cuda/graphs.py", "_inductor/cudagraph_trees.py")) for code in frames)
+    files = [code.co_filename for code in frames]
+    graphs = any(
+        one.endswith(("torch/cuda/graphs.py", "_inductor/cudagraph_trees.py")) or ("cuda/core" in one and "graph" in one) for one in files
+    )
     return _OWN_GRAPH_HINT if graphs and line_of_error(failed) is not None else CAPTURE_HINT
 
 
