@@ -32,7 +32,7 @@ from streamscope.capturing.true_order import all_orders, true_order
 from streamscope.capturing.write_detection import checked_memories
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import Communication, GraphNode, NodeKind
-from streamscope.errors import EngineError, NoDeviceError, ProgramError, RaceError, StreamscopeError
+from streamscope.errors import DeadlockError, EngineError, NoDeviceError, ProgramError, RaceError, StreamscopeError
 from streamscope.job import TIMEOUT_S, checked_timeout, differing_rank, gathered, go_alone, in_job, joined
 from streamscope.kernels.library.libraries import cuda_errors, driver_version, libraries
 from streamscope.order.collectives import AS_CAPTURED, collective_orders
@@ -174,6 +174,9 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
     def _reordered(self, numbers: Sequence[int], order: Edges) -> CapturedFunction:
         """Return it as if its nodes had been captured in another order, one after the other; ``order`` is what memory asks for."""
         position = {node: at for at, node in enumerate(numbers)}
+        if (other := differing_rank("comparing orders", list(numbers))) is not None:
+            hint = "nothing was launched; this is a defect of the order and not of your code, so please report it"
+            raise DeadlockError(f"rank {other} has another order of the collectives of {self.name} than rank 0", hint=hint)
         if any(position[earlier] > position[node] for node, direct in enumerate(order) for earlier in direct):
             raise RaceError(f"another order of collectives of {self.name} misses an order that memory asks for", hint="please report it")
         chain = tuple((at - 1,) if at else () for at in range(len(numbers)))

@@ -148,6 +148,8 @@ class RawGraph:
         self._graph = graph
         """Address of the captured graph."""
         self._nodes = tuple(nodes)
+        self._numbers = tuple(range(len(self._nodes)))
+        """The number that each operation had in the capture."""
         self._keeping = keeping
         """``with keeping(): ...`` undoes changes of replays in the block."""
         self.kept = kept
@@ -161,6 +163,7 @@ class RawGraph:
         nodes = [self._nodes[number] for number in numbers]
         found = RawGraph(self._graph, nodes, edges, self._keeping, self.kept, check=check, named=named, put_back=self.put_back)
         found._captured = None
+        found._numbers = tuple(self._numbers[number] for number in numbers)
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -188,7 +191,7 @@ class RawGraph:
     def _made(self, edges: Edges, added: Sequence[int], add: Callable[[int, Sequence[int]], Result]) -> tuple[CudaGraph, Result]:
         """Return an instantiated graph, and the result of a function that got it with its operations' nodes before."""
         self.check(edges)
-        _check_ranks(edges, added)
+        _check_ranks(self._numbers, edges, added)
         with self._lock, deferred():
             graph = ctypes.c_void_p()
             copied = self._is_copied(edges, added)
@@ -311,9 +314,9 @@ class RawGraph:
             return [known_us[one] for one in asked]
 
 
-def _check_ranks(edges: Edges, added: Sequence[int]) -> None:
+def _check_ranks(numbers: Sequence[int], edges: Edges, added: Sequence[int]) -> None:
     """Refuse an order that is another one on another rank of the job: their collectives could wait for each other for ever."""
-    if (other := differing_rank("making a graph", (edges, tuple(added)))) is not None:
+    if (other := differing_rank("making a graph", (numbers, edges, tuple(added)))) is not None:
         hint = "nothing was launched; this is a defect of the order and not of your code, so please report it"
         raise DeadlockError(f"rank {other} has another order of captured code than rank 0", hint=hint)
 
