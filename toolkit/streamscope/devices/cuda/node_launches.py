@@ -11,6 +11,7 @@ from typing import Any
 from streamscope.devices.cuda.graph_nodes import kernel_function, make_room
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.errors import DeviceError, EngineError
+from streamscope.job import in_job
 from streamscope.kernels.library.libraries import checked, libraries
 from streamscope.program.launch import LaunchKind
 
@@ -45,9 +46,11 @@ def node_launch(handle: Any, node: GraphNode, origin: str = "") -> NodeLaunch:
     EngineError
         It is of a kind that nothing launches by itself, such as a graph inside the graph.
     """
-    # A host function of the user's may wait for a lock that the calling thread holds; NCCL's do not.
-    ours = node.kind is not NodeKind.HOST or "c10d" in origin
-    if ours and (launch := _LAUNCHES.get(node.kind)) is not None:
+    # A host function of the user's may wait for a lock that the calling thread holds, and an event of the user's for anything. NCCL's do
+    # not; some of its events come when several collectives end together, of no operator.
+    of_nccl = "c10d" in origin or (in_job() and node.kind is not NodeKind.HOST)
+    launch = _LAUNCHES.get(node.kind) if of_nccl or node.kind not in _OF_NCCL else None
+    if launch is not None:
         return launch(handle, node)
     what = f"the captured code has a node ({node.name}) that cannot run by itself"
     raise EngineError(what + (f", of {origin}" if origin else ""), hint="leave it out of the captured function")
@@ -167,6 +170,7 @@ def _host_function(handle: Any, _: GraphNode) -> NodeLaunch:
     return NodeLaunch(LaunchKind.KERNEL, lambda stream: lambda: checked(cuda.cuLaunchHostFunc(cuda.CUstream(stream), p.fn, p.userData)))
 
 
+_OF_NCCL = (NodeKind.HOST, NodeKind.EVENT_RECORD, NodeKind.EVENT_WAIT)
 _LAUNCHES: dict[NodeKind, Callable[[Any, GraphNode], NodeLaunch]] = {
     NodeKind.KERNEL: _kernel,
     NodeKind.SET: _memset,
