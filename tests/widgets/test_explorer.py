@@ -76,6 +76,13 @@ def test_it_opens_on_a_question_with_its_answer_and_the_picture(explorer):
     assert explorer.below.layout.display == "none"
 
 
+def test_marimo_which_draws_no_ipywidgets_shows_the_forecast_and_what_to_do(explorer):
+    shown = explorer._display_()._repr_html_()
+    assert "marimo does not draw ipywidgets" in shown
+    assert "Only inside a CUDA graph" in shown
+    assert "<img" in shown
+
+
 def test_a_knob_that_moves_changes_the_words_and_sends_the_picture(explorer, sent):
     knob(explorer, "size").value = 1 << 20
     assert said(explorer).startswith("Only inside a CUDA graph: there a second stream makes it 30 % faster.")

@@ -14,7 +14,7 @@ import ipywidgets as w
 import numpy as np
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.display import DisplayHandle, display
+from IPython.display import HTML, DisplayHandle, display
 
 from streamscope.analysis.verdict import WRONG_RESULTS, difference
 from streamscope.comparing.comparison import Comparison, Run
@@ -35,7 +35,7 @@ from streamscope_widgets.exploring.subjects import OwnProgram, ReadyProgram, Sub
 from streamscope_widgets.exploring.words import Answer, answer, between, links_words, mistake, runs_in_a_row
 from streamscope_widgets.exports import EXPORTS
 from streamscope_widgets.payload import as_groups
-from streamscope_widgets.show.html import EMPTY, Html, block, fill, lead, still
+from streamscope_widgets.show.html import EMPTY, Html, block, fill, lead, small, still
 from streamscope_widgets.still_timeline import timeline_image
 from streamscope_widgets.timeline import TimelineWidget, timeline
 
@@ -52,6 +52,11 @@ LONGEST_NAME = 180
 def compared_at_first() -> tuple[str, ...]:
     """Return all engines but those that wait after every operation: they take so long that the others would look short."""
     return tuple(engine for engine, entry in ENGINES.items() if not entry.waits)
+
+
+IN_MARIMO = (
+    "marimo does not draw ipywidgets, so there are no knobs. Give the value of a mo.ui.slider to ss.workload(...).build (docs/explore.md)."
+)
 
 
 class _Frame(anywidget.AnyWidget):
@@ -118,6 +123,11 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         """Show a still picture with the answer, and after it the widget, which hides the picture as soon as it has drawn."""
         self._still = display(self._fallback(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
         display({**self._repr_mimebundle_(), **EMPTY}, raw=True)  # type: ignore[no-untyped-call]
+
+    def _display_(self) -> HTML:
+        """Return what marimo shows, which draws no ipywidgets: what to do without knobs, and the first forecast."""
+        picture = "" if self.timeline is None else timeline_image(self.timeline.groups, self._finding)
+        return HTML(str(block(small(IN_MARIMO), lead(self._finding), picture)))  # type: ignore[no-untyped-call]
 
     def _keep_still(self) -> None:
         if self._still is not None:
