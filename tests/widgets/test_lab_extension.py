@@ -55,7 +55,6 @@ def folder(lab, repository):
     (home / "settings.json").write_text('{"mine": 1}')
     two_gpus(home / "two.pt.trace.json")
     shutil.copytree(repository / "tests/data/ranks/2xH100/dp-graph-augment", home / "ranks")
-    ss.read_ranks(home / "ranks", progress=False).save(home / "kept")
     return home
 
 
@@ -281,19 +280,18 @@ def test_a_folder_is_opened_as_a_job_and_a_cell_leads_to_its_collective(page):
     assert shown.value.ok
 
 
-def test_files_of_ranks_are_opened_as_a_job_and_so_is_a_kept_one(page):
+def test_files_of_ranks_are_opened_as_a_job_and_a_double_click_opens_a_kept_one(page):
     page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files/ranks' })")
     page.locator(item("rank0")).click()
     page.locator(item("rank1")).click(modifiers=["Control"])
     page.locator(item("rank1")).click(button="right")
     page.get_by_role("menuitem", name="Open as Job").click()
     job_is_shown(page)
-    page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files/kept' })")
-    page.locator(item("ranks.json")).dblclick()
-    job_is_shown(page)
+    page.locator(item("rank0")).click()
     page.locator(item("rank0")).click(button="right")
     page.locator(".lm-Menu").wait_for()
     assert page.get_by_role("menuitem", name="Open as Job").count() == 0  # One file is no job.
+    assert page.evaluate("jupyterapp.docRegistry.defaultWidgetFactory('a/ranks.json').name") == "Streamscope timeline"
     page.keyboard.press("Escape")
     page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
     assert page.complaints == []
