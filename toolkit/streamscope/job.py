@@ -319,6 +319,12 @@ def go_alone() -> None:
     _CURRENT.set(None)
 
 
+def current_timeout_s() -> float | None:
+    """Return how long ranks wait for each other in the current job; None where there is none."""
+    job = _CURRENT.get()
+    return None if job is None else job.timeout_s
+
+
 @contextmanager
 def joined(what: str, timeout_s: float | None = TIMEOUT_S) -> Iterator[None]:
     """Do a block together with all other ranks of this process's ``torch.distributed`` group, if it has one of several ranks.

@@ -33,7 +33,7 @@ from streamscope.capturing.write_detection import checked_memories
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import Communication, GraphNode, NodeKind
 from streamscope.errors import DeadlockError, EngineError, NoDeviceError, ProgramError, RaceError, StreamscopeError
-from streamscope.job import TIMEOUT_S, checked_timeout, differing_rank, gathered, go_alone, in_job, joined
+from streamscope.job import TIMEOUT_S, checked_timeout, current_timeout_s, differing_rank, gathered, go_alone, in_job, joined
 from streamscope.kernels.library.libraries import cuda_errors, driver_version, libraries
 from streamscope.order.collectives import AS_CAPTURED, collective_orders
 from streamscope.program.captured_graph import Edges
@@ -74,7 +74,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
     _own: list[AddressRange] = field(default_factory=list)
     _launchable: list[LaunchableNode] = field(default_factory=list)
     timeout_s: float | None = None
-    """How long ranks wait for each other when it is measured; of one with collectives."""
+    """How long ranks wait for each other when it is measured; None without collectives."""
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
@@ -142,7 +142,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
 
         If it has collectives, all ranks run the block together.
         """
-        with joined(f"measuring {self.name}", self.timeout_s if self.communicates else None), self._state.keeping():
+        with _keeping(self.name, self._state, self.timeout_s):
             yield
 
     @property
@@ -255,8 +255,7 @@ def capture(
         print(ss.compare(captured).verdict)
     """
     title = str(name or getattr(function, "__name__", "captured"))
-    wait_s = checked_timeout(timeout)
-    with joined(f"capturing {title}", wait_s):  # First of all: whatever one rank refuses, all do.
+    with joined(f"capturing {title}", checked_timeout(timeout)):  # First of all: whatever one rank refuses, all do.
         if not callable(function):
             raise ProgramError(f"ss.capture wants a function, not {a_kind(function)}", hint="ss.capture(function, *inputs)")
         try:
@@ -265,9 +264,7 @@ def capture(
             hint = f"ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program, {ELSEWHERE}"
             raise NoDeviceError(error.message, hint=hint) from None
         extra_bytes = None if memory_limit is None else memory_bytes(memory_limit)
-        found = _captured(function, inputs, title, extra_bytes)
-        found.timeout_s = wait_s
-        return found
+        return _captured(function, inputs, title, extra_bytes)
 
 
 def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str, extra_bytes: int | None) -> CapturedFunction:
@@ -324,12 +321,22 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
         certificate = replace(certificate, order=all_orders(gathered("comparing orders", certificate.order)))
     handles, edges, check = [one.handle for one in nodes], tuple(one.node.after for one in nodes), certificate.check
     put_back = state.put_changes_back
-    raw = RawGraph(taken.graph, handles, edges, state.keeping, kept, check=check, named=certificate.named, put_back=put_back)
+    # None where no rank has a collective: see `_check_alike`.
+    timeout_s = current_timeout_s()
+    keeping = partial(_keeping, title, state, timeout_s)
+    raw = RawGraph(taken.graph, handles, edges, keeping, kept, check=check, named=certificate.named, put_back=put_back)
     if in_job():
         raw.times_us([raw.edges])  # Now, and not when one rank asks for the bound: all have to replay.
     program = program_of(certificate, partial(_launch, nodes, kept), sources, raw, with_first_writers(taken.memory.pieces, memories))
     known = (title, program, described, memories, results, taken.memory, called)
-    return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own, nodes)
+    return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own, nodes, timeout_s)
+
+
+@contextlib.contextmanager
+def _keeping(title: str, state: State, timeout_s: float | None) -> Iterator[None]:
+    """Run a block on all ranks, if there are collectives, and restore the state afterwards as it was before."""
+    with joined(f"measuring {title}", timeout_s), state.keeping():
+        yield
 
 
 def _origin(memory: MemoryHeld, results: Sequence[Any]) -> CaptureOrigin:

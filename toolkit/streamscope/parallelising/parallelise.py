@@ -200,7 +200,6 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, argume
         state, hung = KeptState(arguments), False
         try:
             found, slots, flat = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
-            found.timeout_s = wanted.timeout_s
             state.draws_from(found.generators)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
             gathered("timing plain calls", None)
