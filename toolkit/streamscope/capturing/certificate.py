@@ -209,7 +209,7 @@ class Certificate(Result):
         return self._needed & ~(self._reached if after is self.order else known_before(after))
 
     def named(self, number: int) -> str:
-        """Name a node: number, name, operator, module and line, as far as they are known.
+        """Name a node: number, name, operator, collective, module and line, as far as they are known.
 
         Raises
         ------
@@ -217,7 +217,8 @@ class Certificate(Result):
             There is no such node.
         """
         node = self.nodes[whole_number("node", number, 0, len(self.nodes) - 1, error=ProgramError)]
-        parts = dict.fromkeys(part for part in (node.operator, getattr(node, "module", ""), node.where) if part and part != node.name)
+        told = (node.operator, str(getattr(node, "communication", None) or ""), getattr(node, "module", ""), node.where)
+        parts = dict.fromkeys(part for part in told if part and part != node.name)
         return f"node {number}, {node.name}" + (f" ({', '.join(parts)})" if parts else "")
 
     def symbol(self, number: int) -> str:
