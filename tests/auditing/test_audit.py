@@ -70,7 +70,7 @@ def test_what_was_captured_has_no_references_to_look_at():
     def launched(x):
         return ss.operator(lambda x, y: None, reads=["x"], writes=["y"])(x)
 
-    captured = CapturedFunction("launched", launched.trace(X), [], [], [], MemoryHeld(0, ()), len, (), [], [], None, None)
+    captured = CapturedFunction("launched", launched.trace(X), [], [], [], MemoryHeld(0, ()), None, len, (), [], [], None, None)
     audit = ss.audit(captured)
     assert audit.ok
     assert [finding.kind for finding in audit.findings] == [Kind.UNCHECKED]
