@@ -240,6 +240,7 @@ def one_process(kind: str, gpus: int, pushes: int, faults: Mapping[str, int], se
     """Return what one process found."""
     until_s = time.monotonic() + seconds
     os.environ |= _FEW_CHANNELS
+    faulthandler.enable()
     sys.unraisablehook = lambda unraisable: None  # Ctrl-C in a weak reference's callback is told of, and nothing else.
     device = opened(kind, gpus)
     done = pushed(device, gpus, pushes, seed) if pushes else {}

@@ -169,19 +169,20 @@ def test_a_short_collective_that_ends_earlier_than_its_event_says_is_no_shorter(
 
 
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])
-def test_events_in_a_graph_tell_when_it_begins_on_each_gpu(engine):
-    prepared = prepared_workload("data-parallel", engine)
+@pytest.mark.parametrize(("workload", "time"), [("data-parallel", "end_ns"), ("expert-parallel", "start_ns")])
+def test_events_in_a_graph_tell_when_its_first_launches_ran_on_each_gpu(workload, time, engine):
+    prepared = prepared_workload(workload, engine)
     log = prepared.device.log
     log.clear()
     log.enabled = True
     natural = passes.natural_pass(prepared)
-    (begun,) = natural.graph_begins_ns.values()
+    (firsts_ns,) = natural.graph_firsts_ns.values()
     (replay,) = [bound for bound in prepared.bound if bound.graph is not None]
-    recorded = {(one.operation, one.part): one.start_ns for one in log if one.start_ns >= natural.host[0].start_ns}
-    firsts = [replay.inner[index].step.launch for index in begun]
+    recorded = {(one.operation, one.part): getattr(one, time) for one in log if one.start_ns >= natural.host[0].start_ns}
+    firsts = [replay.inner[index].step.launch for index in firsts_ns]
     assert {launch.gpu for launch in firsts} == {0, 1}
-    for launch, begin in zip(firsts, begun.values(), strict=True):
-        assert begin == pytest.approx(recorded[launch.operation, launch.part], abs=natural.clock.uncertainty_ns + 1000)
+    for launch, time_ns in zip(firsts, firsts_ns.values(), strict=True):
+        assert time_ns == pytest.approx(recorded[launch.operation, launch.part], abs=natural.clock.uncertainty_ns + 1000)
 
 
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])

@@ -42,6 +42,8 @@ ALONE_ERROR, BESIDE_ERROR = 0.025, 0.09
 caches; in a branch of a graph it also has neighbours (benchmarks/results/recorder_accuracy.json)."""
 _OVERLAP_ERROR = 0.1
 """How far the overlap of streams may be off then: branches of a graph begin up to 2 µs apart, and no event tells when."""
+_LAUNCHING = 0.6
+"""Share of a collective's call in which NCCL launches the parts, at its end: by CUPTI, on two H100."""
 
 
 @dataclass(frozen=True)
@@ -100,26 +102,32 @@ class EventRecorder:
             bound = steps[index]
             if isinstance(bound.step, Issue) and is_part(bound.step):
                 call = call_of(bound.step, index)
-                # Its stream may have got there before the call had put the collective on it, which takes that call some 20 µs.
-                launched = natural.host[call].end_ns + (self.seen.behind_call_ns[key_of(bound, index)] if self.seen else 0.0)
-                begin = max(natural.begins_ns[index] + latency_ns, launched)
-                if self.seen is not None:
-                    begin = min(begin, max(natural.begins_ns[index], end - durations[index]))
-                placed.append(_placed_part(bound.step, call, min(begin, end), end))
+                begin = max(natural.begins_ns[index] + latency_ns, self._launched_ns(steps, index, natural.host[call]))
+                # The last part begins when all transfer; the others wait, and a profiler has them wait for longer.
+                transfer = min(durations[part] for part in parts_of(steps, index))
+                placed.append(_placed_part(bound.step, call, min(begin, end - transfer), end))
             elif isinstance(bound.step, Issue):
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
             else:
-                begun = {first: begin + latency_ns for first, begin in natural.graph_begins_ns.get(index, {}).items()}
-                placed += self.placed_in_graph(prepared, bound, index, end, begun)
+                firsts = {first: time_ns - latency_ns for first, time_ns in natural.graph_firsts_ns.get(index, {}).items()}
+                placed += self.placed_in_graph(prepared, bound, index, end, firsts)
         return placed
 
+    def _launched_ns(self, steps: Sequence[BoundStep], part: int, called: HostInterval) -> float:
+        """Return when a part of a collective was launched by the call for all parts, one after the other at its end."""
+        if self.seen is None:
+            return called.end_ns
+        behind_ns = {index: self.seen.behind_call_ns[key_of(steps[index], index)] for index in parts_of(steps, part)}
+        later = sum(each > behind_ns[part] for each in behind_ns.values())
+        return called.end_ns - _LAUNCHING * later / len(behind_ns) * (called.end_ns - called.start_ns)
+
     def placed_in_graph(
-        self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float, begun_ns: Mapping[int, float] = MappingProxyType({})
+        self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float, firsts_ns: Mapping[int, float] = MappingProxyType({})
     ) -> list[Placed]:
         """Return the launches of a replay by the host call ``correlation`` that ended at ``end_ns``.
 
-        ``begun_ns`` is when those could begin that depend on none, if it is over several GPUs.
+        ``firsts_ns``: see `NaturalPass.graph_firsts_ns`.
         """
         inner = [bound.step for bound in replay.inner]
         alone, pieces = self._launches(prepared, replay.inner, correlation)
@@ -130,8 +138,10 @@ class EventRecorder:
                 index: self.seen.in_replay_ns.get(key_of(replay.inner[index], index, correlation), (0.0, 0.0)) for index, _ in launches
             }
             times = {index: (end_ns + start, end_ns + end) for index, (start, end) in seen_ns.items()}
-            if begun_ns:
-                times = begun_at(begun_ns, times, dependencies(inner), {index for index, step in launches if is_part(step)})
+            if firsts_ns:
+                parts = {index for index, step in launches if is_part(step)}
+                begins = {index: time if index in parts else time + times[index][0] - times[index][1] for index, time in firsts_ns.items()}
+                times = begun_at(begins, times, dependencies(inner), parts)
             return [Placed(step, correlation, times[i][0], times[i][1], Basis.PLACED, pieces[i]) for i, step in launches]
         try:
             before_end, begun = graph_ends_pass(prepared, replay, self.passes)
@@ -189,6 +199,15 @@ class EventRecorder:
         unrecorded_ns = float(np.median([one.unrecorded_ns for one in passes]))
         ledger = {"recorded_ns": float(natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
         return info_of(prepared, "events", ledger, prepared.notes, found)
+
+
+def parts_of(steps: Sequence[BoundStep], part: int) -> range:
+    """Return the indices of all parts of the collective that a step is one of."""
+    step = steps[part].step
+    assert isinstance(step, Issue)
+    assert step.launch.collective is not None
+    last = call_of(step, part)
+    return range(last + 1 - len(step.launch.collective.gpus), last + 1)
 
 
 def _placed_part(step: Issue, correlation: int, start_ns: float, end_ns: float) -> Placed:

@@ -45,8 +45,8 @@ class NaturalPass:
 
     ``ends_ns`` says of each step that puts work on the device, by its index in `steps_of`, when its event was recorded, on the host's
     clock; ``unrecorded_ns`` is the makespan of the run right before it, without events. ``begins_ns`` says of each part of a collective
-    when its stream had got there; ``graph_begins_ns`` of each graph over several GPUs, when those of its launches could
-    begin that depend on none, by their indices.
+    when its stream had got there; ``graph_firsts_ns`` of each graph over several GPUs, by index of its launches that
+    depend on none, when those ended; of parts of collectives, when they could begin.
     """
 
     host: list[HostInterval]
@@ -54,7 +54,7 @@ class NaturalPass:
     clock: Clock | HostClock
     unrecorded_ns: int
     begins_ns: dict[int, float] = field(default_factory=dict)
-    graph_begins_ns: dict[int, dict[int, float]] = field(default_factory=dict)
+    graph_firsts_ns: dict[int, dict[int, float]] = field(default_factory=dict)
 
     @property
     def makespan_ns(self) -> int:
@@ -74,8 +74,8 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     launches = (index for index, bound in enumerate(steps) if isinstance(bound.step, Issue | Replay))
     ends = {index: timed_event(device, stream_of(steps[index])) for index in launches if index not in untimed}
     begins = {index: timed_event(device, stream_of(steps[index])) for index in ends if is_part(steps[index].step)}
-    begun = {index: _begun(prepared, steps[index]) for index in ends if steps[index].graph is not None and prepared.program.gpus > 1}
-    calls = [begun[index][0] if index in begun else bound.call for index, bound in enumerate(steps)]
+    graphs = {index: _with_firsts(prepared, steps[index]) for index in ends if steps[index].graph is not None and prepared.program.gpus > 1}
+    calls = [graphs[index][0] if index in graphs else bound.call for index, bound in enumerate(steps)]
     prepared.put_back()
     clock = align_clocks(device, [prepared.streams[lane] for lane in sorted(prepared.streams)])
     unrecorded = plain or prepared
@@ -109,15 +109,19 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     host = [HostInterval(step, *times) for step, times in zip(called, zip(stamps[::2], stamps[1::2], strict=True), strict=True)]
     device.synchronize()
     ends_ns, begins_ns = ({index: clock.host_ns(event) for index, event in events.items()} for events in (ends, begins))
-    graph_begins_ns = {index: {first: clock.host_ns(event) for first, event in events.items()} for index, (_, events) in begun.items()}
-    return NaturalPass(host, ends_ns, clock, unrecorded_ns, begins_ns, graph_begins_ns)
+    firsts_ns = {index: {first: clock.host_ns(event) for first, event in events.items()} for index, (_, events) in graphs.items()}
+    return NaturalPass(host, ends_ns, clock, unrecorded_ns, begins_ns, firsts_ns)
 
 
-def _begun(prepared: Prepared, replay: BoundStep) -> tuple[Call, dict[int, Event]]:
-    """Return a call that replays with an event ahead of each launch that depends on none, and the events."""
+def _with_firsts(prepared: Prepared, replay: BoundStep) -> tuple[Call, dict[int, Event]]:
+    """Return a call that replays with an event behind each launch that depends on none, ahead of parts of collectives; and the events.
+
+    An event ahead of a kernel comes too early: a profiler puts the nodes of a graph on the GPU one by one.
+    """
     first = [index for index, earlier in dependencies([bound.step for bound in replay.inner]).items() if not earlier]
     events = {index: timed_event(prepared.device, stream_of(replay.inner[index])) for index in first}
-    return partial(prepared.graph_with(replay, {}, begins=events).launch, prepared.streams[0]), events
+    ahead, behind = ({index: events[index] for index in first if is_part(replay.inner[index].step) is part} for part in (True, False))
+    return partial(prepared.graph_with(replay, behind, begins=ahead).launch, prepared.streams[0]), events
 
 
 def is_part(step: Step) -> bool:

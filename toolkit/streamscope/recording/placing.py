@@ -84,7 +84,7 @@ def place_in_graph(steps: Sequence[Step], durations_ns: Mapping[int, float], end
 def begun_at(
     begins_ns: Mapping[int, float], times: Mapping[int, tuple[float, float]], before: Mapping[int, Collection[int]], parts: Collection[int]
 ) -> dict[int, tuple[float, float]]:
-    """Return starts and ends of a graph's launches, of which those that depend on none begin at ``begins_ns``.
+    """Return starts and ends of a graph's launches, of which those that depend on none begin at ``begins_ns``, parts of a collective later.
 
     A profiler makes the launch of a graph take longer, and no two launches are alike. So GPUs begin as far apart as in no other run, and
     those that are first wait for the others, in ``parts`` of a collective, which still end when they did. Thus launches ahead of one are
@@ -103,7 +103,8 @@ def begun_at(
             moved.add(index)
         elif index in ahead:
             last = max(earlier, key=lambda other: found[other][1], default=None)
-            late = min(0.0, begins_ns.get(index, start) - start if last is None else found[last][1] - times[last][1])
+            first = begins_ns.get(index, start) if index not in parts else start
+            late = min(0.0, first - start if last is None else found[last][1] - times[last][1])
         else:
             late = 0.0
         found[index] = (start + late, max(end, start + late) if index in parts else end + late)
