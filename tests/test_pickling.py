@@ -63,7 +63,7 @@ def test_a_program_that_cannot_be_imported_says_why():
         again(local)
     with pytest.raises(ProgramError, match="program '<lambda>' cannot be pickled"):
         again(ss.program(lambda x: x + 1))
-    captured = CapturedFunction("captured", decorated.trace(X), [], [], [], MemoryHeld(0, ()), len, (), [], [], None, None)
+    captured = CapturedFunction("captured", decorated.trace(X), [], [], [], MemoryHeld(0, ()), None, len, (), [], [], None, None)
     with pytest.raises(ProgramError, match=r"captured 'captured' cannot be pickled.*capture it in each process"):
         again(captured)
 
