@@ -241,7 +241,9 @@ class TestRunOfAnEngine:
 
     def test_captured_code_leaves_its_results_where_it_was_captured(self, engine):
         source = ss.operator(lambda y: None, reads=[], writes=["y"], shapes=lambda: {"y": ((4, 4), "float32")}, reference=lambda: X)
-        captured = CapturedFunction("captured", ss.program(source).trace(), [], [], [X], MemoryHeld(0, ()), None, len, (), [], [], None, None)
+        captured = CapturedFunction(
+            "captured", ss.program(source).trace(), [], [], [X], MemoryHeld(0, ()), None, len, (), [], [], None, None
+        )
         for _ in range(2):
             np.testing.assert_array_equal(engine.run(captured), X)
         assert engine.statistics.programs_prepared == 1
@@ -256,7 +258,9 @@ def test_a_parallelised_function_is_captured_code_to_every_verb():
     class Parallelised:
         """As `ss.parallelise` makes it: called like a function."""
 
-        captured = CapturedFunction("captured", ss.program(scaled).trace(X, X), [], [], [], MemoryHeld(0, ()), None, len, (), [], [], None, None)
+        captured = CapturedFunction(
+            "captured", ss.program(scaled).trace(X, X), [], [], [], MemoryHeld(0, ()), None, len, (), [], [], None, None
+        )
 
         def __call__(self, x):
             raise AssertionError("nobody traces it")
