@@ -130,6 +130,20 @@ class TestChanges:
         assert found.times[2].waiting_us < 0.1 * job.times[2].waiting_us
         assert found.ranks[3].trace.collectives.words("communicator")[0] == "[2, 3]"
 
+    def test_kernels_that_a_waiting_collective_slowed_down_are_faster_without_it(self):
+        ranks = []
+        for number, late in ((0, 0), (1, 180)):
+            rows = [("kernel", "k", "main", 0, 100)] + [("kernel", "s", "main", 100, 280)] * bool(late)
+            # On rank 0 it runs beside the all-reduce for all of its 150 µs, of which it loses 50: a third.
+            rows += [("kernel", "ar0", "comm", 100 + late, 300)] + [("kernel", "k", "main", 100, 250)] * (not late)
+            ranks.append(rank_of(number, rows, [5], [("k", "ar0")] if not late else [("s", "ar0")]))
+        recorded = Job.of(ranks)
+        assert recorded.what_if().replay_error == 0
+        spans = recorded.what_if(rank=1).like(rank=0).job.ranks[0].trace.spans
+        slower = np.flatnonzero(spans.name == spans.names.index("k"))[1]
+        # Now 20 µs of transfer are beside it.
+        assert (spans.end_ns - spans.start_ns)[slower] == pytest.approx(150_000 + (20_000 - 150_000) / 3, abs=1000)
+
     def test_links_keep_their_latency(self):
         found = overlapped().what_if().link(scale=2).job
         assert [each.transfer_us for each in found.times] == [10 + 5 + 10 + 10] * 2

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from streamscope.analysis.intervals import union
 from streamscope.arrays import BoolArray, FloatArray, IntArray
 from streamscope.errors import TraceError
 from streamscope.predicting.issued import issued_tasks, own_gap_ns, run_start_ns
@@ -23,6 +24,7 @@ from streamscope.predicting.tasks import Task
 from streamscope.ranks.event_waits import inferred_waits
 from streamscope.ranks.job import Job
 from streamscope.ranks.matching import TOGETHER
+from streamscope.ranks.waiting import Coverage
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanKind, SpanTable
@@ -30,6 +32,8 @@ from streamscope.trace.trace import Trace
 
 MOST_TASKS = 1_000_000
 """Kernels, copies and sets of all ranks that are replayed: each costs Python some µs."""
+_MOST_REPLAYS, _SETTLED_NS = 4, 1000.0
+"""Replays end when no kernel's time changes by more."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class RankWork:
         time.
     nbytes : mapping of int to int
         Sizes of rows that stand for several collectives.
+    slowed : mapping of int to two floats
+        Of rows of kernels that collectives slow down: the part of the time beside these that is lost, and how long that was, in ns.
     """
 
     source: int
@@ -67,6 +73,7 @@ class RankWork:
     operation: Mapping[int, int]
     transfer_ns: Mapping[int, float]
     nbytes: Mapping[int, int] = field(default_factory=dict)
+    slowed: Mapping[int, tuple[float, float]] = field(default_factory=dict)
 
     @cached_property
     def run_start_ns(self) -> int:
@@ -185,16 +192,44 @@ class _Meetings:
 def replayed(works: Sequence[RankWork], job: Job) -> list[RankTimes]:
     """Return the times of all tasks.
 
-    Each rank goes on until it needs the end of a collective to which another rank has not come.
+    Each rank goes on until it needs the end of a collective to which another rank has not come. Kernels that run beside collectives for
+    longer or shorter than recorded change their times, which is known only behind a replay. So there are several.
 
     Raises
     ------
     TraceError
         Ranks wait for each other in a ring: with this change, the job would never end.
     """
+    more_ns = [[0.0] * len(work.tasks) for work in works]
+    for _ in range(_MOST_REPLAYS):
+        times = _replayed(works, more_ns, job)
+        before_ns, more_ns = more_ns, [_slowed_ns(work, its) for work, its in zip(works, times, strict=True)]
+        if all(abs(one - other) <= _SETTLED_NS for each in zip(before_ns, more_ns, strict=True) for one, other in zip(*each, strict=True)):
+            break
+    return times
+
+
+def _slowed_ns(work: RankWork, times: RankTimes) -> list[float]:
+    """Return how much longer than recorded each task takes, since collectives run beside it for longer."""
+    found = [0.0] * len(work.tasks)
+    if work.slowed:
+        parts = [position for position, task in enumerate(work.tasks) if work.operation_of(task) is not None]
+        start_ns, end_ns = (np.rint(np.nan_to_num(each)).astype(np.int64) for each in (times.start_ns, times.end_ns))  # NaN of the host.
+        meanwhile = Coverage(union(start_ns[parts], end_ns[parts]))
+        known = [position for position, task in enumerate(work.tasks) if task.rows and task.rows[0] in work.slowed]
+        beside_ns = meanwhile.within(start_ns[known], end_ns[known])
+        for position, now_ns in zip(known, beside_ns.tolist(), strict=True):
+            task = work.tasks[position]
+            share, recorded_ns = work.slowed[task.rows[0]]
+            found[position] = share * (now_ns - recorded_ns * task.factor)
+    return found
+
+
+def _replayed(works: Sequence[RankWork], more_ns: Sequence[Sequence[float]], job: Job) -> list[RankTimes]:
+    """Replay once, with so much more time for each task on the device."""
     meetings = _Meetings(works)
     times = [RankTimes([], [], [], []) for _ in works]
-    runs = [_run(work, its, meetings) for work, its in zip(works, times, strict=True)]
+    runs = [_run(work, its, more, meetings) for work, its, more in zip(works, times, more_ns, strict=True)]
     ready, blocked = deque(range(len(works))), defaultdict[int, list[int]](list)
     while ready or blocked:
         if not ready:
@@ -217,11 +252,11 @@ def replayed(works: Sequence[RankWork], job: Job) -> list[RankTimes]:
     return times
 
 
-def _run(work: RankWork, times: RankTimes, meetings: _Meetings) -> Iterator[int]:
+def _run(work: RankWork, times: RankTimes, more_ns: Sequence[float], meetings: _Meetings) -> Iterator[int]:
     """Carry out the tasks of a rank in the order of their launches; yield the collective that it has to wait for."""
     start_ns, end_ns, gap_ns = times.start_ns, times.end_ns, work.gap_ns
     host_ns = work.begin_ns
-    for task in work.tasks:
+    for task, longer_ns in zip(work.tasks, more_ns, strict=True):
         ended_ns = -math.inf
         for earlier in task.after:
             if math.isnan(end_ns[earlier]) and not math.isnan(start_ns[earlier]):
@@ -244,7 +279,7 @@ def _run(work: RankWork, times: RankTimes, meetings: _Meetings) -> Iterator[int]
             row = task.rows[0]
             if (part_of := work.operation.get(row)) is not None:
                 meetings.begin(part_of, begin_ns)
-            end_ns.append(math.nan if row in work.transfer_ns else begin_ns + task.alone_ns)
+            end_ns.append(math.nan if row in work.transfer_ns else begin_ns + max(0.0, task.alone_ns + longer_ns))
         times.back_ns.append(host_ns)
 
 

@@ -20,7 +20,7 @@ from streamscope.ranks.clocks import Clocks
 from streamscope.ranks.job import Job
 from streamscope.ranks.matching import matched
 from streamscope.ranks.replay import RankTimes, RankWork, replayed, retimed_trace, waits_are_told, works_of
-from streamscope.ranks.work_changes import alone, buckets, faster_links, in_place_of, merged, named, one_at_a_time
+from streamscope.ranks.work_changes import alone, buckets, faster_links, in_place_of, merged, named, one_at_a_time, slowed_by_collectives
 from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
@@ -50,7 +50,7 @@ class _Recording:
     @cached_property
     def works(self) -> tuple[RankWork, ...]:
         """Work of each rank."""
-        return works_of(self.job)
+        return tuple(slowed_by_collectives(works_of(self.job)))
 
     @cached_property
     def times(self) -> list[RankTimes]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamscope.analysis.idle import KERNEL_WAIT_BELOW_NS
 from streamscope.analysis.intervals import Intervals, union
-from streamscope.arrays import FloatArray, IntArray
+from streamscope.arrays import BoolArray, FloatArray, IntArray
 from streamscope.errors import TraceError
 from streamscope.predicting.scenario import chosen
 from streamscope.predicting.tasks import Task
@@ -19,6 +19,8 @@ from streamscope.trace.spans import SpanTable
 
 _BESIDE = 0.05
 """Work with more of its time beside other work of its GPU did not run alone."""
+_MOST_LOST = 0.9
+"""A kernel beside a collective goes on, however slowly."""
 
 _UNLIKE = "rank {} cannot be like rank {}"
 _OTHERWISE = "choose a rank with the same part in the job; without(...) and kernel(...).scale(...) change single kernels"
@@ -81,13 +83,31 @@ def faster_links(work: RankWork, scale: float, latency_ns: Mapping[int, float]) 
     return replace(work, tasks=tuple(map(own_time, work.tasks)), transfer_ns=transfer_ns)
 
 
-def alone(works: Sequence[RankWork]) -> tuple[list[RankWork], int]:
-    """Return works that take as long as alone on their GPU, and how many of them keep their time beside others: none alike ran alone.
+@dataclass(frozen=True)
+class _Measured:
+    """Work of one rank on the device, in the order of its launches.
 
-    Alike are kernels and copies of one name, size and grid on any rank, and transfers of one kind, size and communicator.
+    Attributes
+    ----------
+    rows : int64 array
+    time_ns : float array
+        Durations; of parts of collectives, transfers.
+    alone_ns : float array
+        The median of what is alike and ran alone, on any rank; NaN where there is none. Alike are kernels and copies of one name, size and
+        grid, and transfers of one kind, size and communicator.
+    beside : bool array
+        Whether other work of its GPU ran for a part of its time.
     """
+
+    rows: IntArray
+    time_ns: FloatArray
+    alone_ns: FloatArray
+    beside: BoolArray
+
+
+def _measured(works: Sequence[RankWork]) -> list[_Measured]:
     names: dict[object, int] = {}
-    keys, times_ns, beside = (list[IntArray](), list[FloatArray](), list[FloatArray]())
+    every, keys, times_ns, beside = list[IntArray](), list[IntArray](), list[FloatArray](), list[BoolArray]()
     for work in works:
         spans = work.trace.spans
         rows = np.array([task.rows[0] for task in work.tasks if task.rows], np.int64)
@@ -99,18 +119,45 @@ def alone(works: Sequence[RankWork]) -> tuple[list[RankWork], int]:
         columns += [_number_of_collective(work, rows, names)]
         own_ns = (spans.end_ns[rows] - spans.start_ns[rows]).astype(np.float64)
         times_ns.append(np.array([work.transfer_ns.get(row, own) for row, own in zip(rows.tolist(), own_ns.tolist(), strict=True)]))
+        every.append(rows)
         keys.append(np.stack(columns))
-        beside.append(_share_beside(spans, rows))
+        beside.append(_share_beside(spans, rows) > _BESIDE)
     key = np.unique(np.concatenate(keys, axis=1), axis=1, return_inverse=True)[1].reshape(-1)
-    whole_ns, together = np.concatenate(times_ns), np.concatenate(beside) > _BESIDE
+    whole_ns, together = np.concatenate(times_ns), np.concatenate(beside)
     usual_ns = np.full(int(key.max(initial=-1)) + 1, np.nan)
     for one in np.unique(key[together]).tolist():
         own = whole_ns[(key == one) & ~together]
         usual_ns[one] = np.median(own) if len(own) else np.nan
-    ratio = np.where(together, np.minimum(1.0, usual_ns[key] / np.maximum(whole_ns, 1)), 1.0)
-    split = np.split(np.nan_to_num(ratio, nan=1.0), np.cumsum([len(each) for each in times_ns])[:-1])
-    found = [_shorter(work, each.tolist()) for work, each in zip(works, split, strict=True)]
-    return found, int(np.isnan(ratio).sum())
+    alone_ns = np.split(usual_ns[key], np.cumsum([len(each) for each in times_ns])[:-1])
+    return [_Measured(*columns) for columns in zip(every, times_ns, alone_ns, beside, strict=True)]
+
+
+def alone(works: Sequence[RankWork]) -> tuple[list[RankWork], int]:
+    """Return works that take as long as alone on their GPU, and how many of them keep their time beside others: none alike ran alone."""
+    found, unknown = list[RankWork](), 0
+    for work, its in zip(works, _measured(works), strict=True):
+        ratio = np.where(its.beside, np.minimum(1.0, its.alone_ns / np.maximum(its.time_ns, 1)), 1.0)
+        unknown += int(np.isnan(ratio).sum())
+        found.append(replace(_shorter(work, np.nan_to_num(ratio, nan=1.0).tolist()), slowed={}))
+    return found, unknown
+
+
+def slowed_by_collectives(works: Sequence[RankWork]) -> list[RankWork]:
+    """Return works that know how much their kernels are slowed down by collectives, which occupy multiprocessors.
+
+    A kernel that took longer than alone lost that time evenly while collectives ran beside it.
+    """
+    found = []
+    for work, its in zip(works, _measured(works), strict=True):
+        spans, rows = work.trace.spans, its.rows
+        parts = np.isin(rows, [*work.operation])
+        meanwhile = Coverage(union(spans.start_ns[rows[parts]], spans.end_ns[rows[parts]]))
+        beside_ns = meanwhile.within(spans.start_ns[rows], spans.end_ns[rows])
+        lost = np.clip((its.time_ns - its.alone_ns) / np.maximum(beside_ns, 1), 0, _MOST_LOST)
+        known = np.flatnonzero(its.beside & ~parts & (beside_ns > 0) & (lost > 0))
+        slowed = zip(rows[known].tolist(), lost[known].tolist(), beside_ns[known].tolist(), strict=True)
+        found.append(replace(work, slowed={row: (share, ns) for row, share, ns in slowed}))
+    return found
 
 
 def _number_of_collective(work: RankWork, rows: IntArray, names: dict[object, int]) -> IntArray:
