@@ -495,7 +495,7 @@ def everything(x, w):
 def test_tracing_makes_no_source(monkeypatch):
     monkeypatch.setattr("streamscope.kernels.source.KernelSource.__init__", lambda *_: pytest.fail("a source was made"))
     x = np.zeros((37, 37), np.float32)
-    programs = [(ss.program(everything), (x, x)), *(each.build() for each in WORKLOADS.values())]
+    programs = [(ss.program(everything), (x, x)), *(each.outline() for each in WORKLOADS.values())]
     for function, inputs in programs:
         for fuse in (False, True):
             assert ss.program(function, fuse=fuse).trace(*inputs).operations

@@ -353,26 +353,19 @@ def test_nothing_can_be_expected_before_a_comparison(one_shell):
         run_assert(fresh, "overlap > 0.3")
 
 
-def execute(*cells):
-    """Run a notebook with a kernel of its own; return the outputs of its last cell that ran."""
+@pytest.mark.filterwarnings("default")
+def test_in_a_notebook_which_a_failing_cell_stops(monkeypatch, repository):
+    pytest.importorskip("ipykernel")
     from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
     from nbformat import v4
 
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in (SETUP, *cells)])
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    return notebook
-
-
-@pytest.fixture
-def kernel_path(monkeypatch, repository):
-    pytest.importorskip("ipykernel")
     monkeypatch.setenv("PYTHONPATH", f"{repository / 'toolkit'}:{repository / 'widgets'}")
-
-
-@pytest.mark.usefixtures("kernel_path")
-@pytest.mark.filterwarnings("default")
-def test_in_a_notebook():
-    notebook = execute(f"%%streamscope {SIMULATED} -o runs\nh = ss.ops.matmul(x, w)\nss.ops.relu(h)", "list(runs)")
+    works = f"%%streamscope {SIMULATED} -o runs\nh = ss.ops.matmul(x, w)\nss.ops.relu(h)"
+    fails = f"%%streamscope {SIMULATED}\nss.ops.relu(x) * (1 / 0)"
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in (SETUP, works, "list(runs)", fails, "'not reached'")])
+    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+        NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     outputs = notebook.cells[1].outputs
     shown = [output.data for output in outputs if any(output.data.values())]
     still, live = ["text/html", "text/plain"], ["application/vnd.jupyter.widget-view+json", "text/html", "text/plain"]
@@ -381,15 +374,7 @@ def test_in_a_notebook():
     assert shown[0]["text/html"].count("<img") == 1
     assert "progress" not in str(outputs)
     assert notebook.cells[2].outputs[0].data["text/plain"] == str(list(engine_names()))
-
-
-@pytest.mark.usefixtures("kernel_path")
-@pytest.mark.filterwarnings("default")
-def test_a_failing_cell_stops_the_notebook():
-    from nbclient.exceptions import CellExecutionError
-
-    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
-        execute(f"%%streamscope {SIMULATED}\nss.ops.relu(x) * (1 / 0)", "'not reached'")
+    assert notebook.cells[4].outputs == []
 
 
 def test_loading_the_extension_loads_nothing_of_what_runs(repository):
