@@ -26,7 +26,7 @@ import streamscope as ss
 HALF = torch.bfloat16
 TIMED, TURNS = 10, 7
 """Replays between two events, and how often they are timed: the median counts."""
-Call = Callable[[], Any]
+Call = Callable[..., Any]
 
 
 def data_parallel(width: int, layers: int, rows: int) -> tuple[Call, Call, list[torch.Tensor], tuple[torch.Tensor, ...]]:
@@ -98,18 +98,16 @@ def tensor_parallel(tokens: int, width: int = 4096, blocks: int = 4) -> tuple[Ca
 
     def by_hand(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         main, current = torch.cuda.current_stream(), list(inputs)
-        done: list[torch.cuda.Event | None] = [None, None]
-        sums: list[torch.Tensor | None] = [None, None]
-        for up, down in pairs:
+        done, sums = [torch.cuda.Event() for _ in inputs], list(inputs)
+        for number, (up, down) in enumerate(pairs):
             for at in range(2):
-                if (event := done[at]) is not None:
-                    main.wait_event(event)
+                if number:
+                    main.wait_event(done[at])
                     current[at] = current[at] + sums[at]
                 sums[at] = torch.relu(current[at] @ up) @ down
                 beside.wait_stream(main)
                 with torch.cuda.stream(beside):
                     dist.all_reduce(sums[at])
-                    done[at] = torch.cuda.Event()
                     done[at].record(beside)
         for at in range(2):
             main.wait_event(done[at])

@@ -13,7 +13,6 @@ import select
 import signal
 import sys
 import time
-from collections import Counter
 from dataclasses import dataclass
 
 from streamscope.errors import EngineError
@@ -145,7 +144,7 @@ def main() -> None:
     given = options.parse_args()
     import torch.distributed  # noqa: F401 — before the fork, so that no rank has to
 
-    slowest: Counter[str] = Counter()
+    slowest: dict[str, float] = dict.fromkeys(FAULTS, 0.0)
     bad = 0
     for number in range(given.first, given.first + given.programs):
         case = Case.of(number, given.timeout)
@@ -154,7 +153,7 @@ def main() -> None:
         if why := wrong(case, ends):
             bad += 1
             print(f"program {number}, rank {case.rank} {case.fault} in step {case.step}: {why}; {ends}", flush=True)
-    print(f"{given.programs} programs, {bad} wrong; slowest in s: {dict(slowest)}")
+    print(f"{given.programs} programs, {bad} wrong; slowest in s: {slowest}")
     sys.exit(bad > 0)
 
 
