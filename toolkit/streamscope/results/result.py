@@ -140,8 +140,8 @@ class Result(Renamed):
         target = given_path(path, error=OutputError)
         suffix = suffix_of(target, *PICTURES)
         drawn = views.pictures(self)
-        if of is None and drawn:
-            of = next(iter(drawn))
+        if of is None:
+            of = next(iter(drawn), type(self).__name__)
         if of not in [*drawn]:  # not a mapping's `in`, which takes no list
             raise OutputError(f"there is no picture of {of!r:.40}", hint=f"there are {', '.join(drawn)}" if drawn else "save it as .html")
         svg = drawn[of]()

@@ -55,7 +55,8 @@ def compared_at_first() -> tuple[str, ...]:
 
 
 IN_MARIMO = (
-    "marimo does not draw ipywidgets, so there are no knobs. Give the value of a mo.ui.slider to ss.workload(...).build (docs/explore.md)."
+    "marimo does not draw ipywidgets, so there are no knobs. "
+    "Give the value of mo.ui.slider to ss.workload(...).build, as docs/explore.md shows."
 )
 
 
