@@ -20,7 +20,7 @@ from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import HOW, PLAIN_MODE, Calls, Given, Mode, other_mode
 from streamscope.parallelising.device_arrays import ArrayIdentity, copier, fresh_copies, is_array, key, place
-from streamscope.parallelising.quick_call import MOST_COPIED, Arranger, Copying, addresses_reader
+from streamscope.parallelising.quick_call import MOST_COPIED, Addresses, Arranger, Copying
 from streamscope.parallelising.random_numbers import Philox
 from streamscope.parallelising.trees import NOT_IN_ORDER, Array, Tree, difference, leaves, maker, matcher, taken_apart
 from streamscope.words import listed
@@ -141,7 +141,8 @@ class CapturedCall:
         if len(copied) > MOST_COPIED or self.random or self._mixed:
             return lambda inputs, keywords: MISSED
         memories, regions = [slot.memory for slot in self.slots], (self._starts, self._ends)
-        arranged, addresses_of = Arranger(self.tree, len(copied), calls), addresses_reader(memories, copied, regions)
+        arranged, told = Arranger(self.tree, len(copied), calls), Addresses(memories, copied, regions)
+        data_ptr, known = told.data_ptr, told.known
         in_mode, given, own, gpu = calls.in_mode(self.mode), self.given, tuple(where[0] for where in self._places), self._gpu
         gpu_of_caller, stream_of_caller, is_captured = self._caller
         copying, launch, put_together = Copying(self._extents), self.launch, self._put_together
@@ -152,8 +153,13 @@ class CapturedCall:
             if not in_mode() or (given and any(one.changed() for one in given)):
                 return MISSED
             arrays = inputs if len(inputs) == straight and not keywords else arranged(inputs, keywords)
-            if arrays is None or (addresses := addresses_of(arrays)) is None:
+            if arrays is None:
                 return MISSED
+            addresses = tuple(map(data_ptr, arrays)) if told.alike(*arrays) else None
+            if addresses is None or addresses not in known:
+                addresses = told.read(arrays)
+                if addresses is None:
+                    return MISSED
             with self._lock:  # First: a forked child has none, and no CUDA to ask.
                 stream = stream_of_caller()
                 if gpu_of_caller() != gpu or is_captured(stream):

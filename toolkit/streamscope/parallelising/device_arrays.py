@@ -193,7 +193,8 @@ def caller(gpu: int | None, *, tensors: bool) -> Caller:
     # What `torch.cuda.current_stream().cuda_stream` is, without the object, which takes 4 µs to make.
     inner = sys.modules["torch"]._C  # noqa: SLF001
     number = inner._cuda_getDevice() if gpu is None else gpu  # noqa: SLF001
-    return Caller(inner._cuda_getDevice, partial(inner._cuda_getCurrentRawStream, number), lib.runtime.streamIsCapturing)  # noqa: SLF001
+    current = inner._cuda_getDevice if lib.runtime.getDeviceCount() > 1 else int  # noqa: SLF001 — the only one is 0
+    return Caller(current, partial(inner._cuda_getCurrentRawStream, number), lib.runtime.streamIsCapturing)  # noqa: SLF001
 
 
 def cupy_on(stream: int) -> AbstractContextManager[object]:

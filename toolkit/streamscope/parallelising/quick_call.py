@@ -87,36 +87,33 @@ def _pattern(tree: Tree, arrays: int, calls: Calls, count: int, *names: str) -> 
     return () if given == [Array(number) for number in range(arrays)] else [matcher(part, is_array) for part in given]
 
 
-def addresses_reader(
-    memories: Sequence[Any], copied: Sequence[bool], regions: _Regions
-) -> Callable[[Sequence[Any]], tuple[int, ...] | None]:
-    """Return a function that tells the addresses of arrays like some memories; None where a call cannot take their bytes.
+class Addresses:
+    """Tells the addresses of arrays like some memories.
 
     ``copied``: for each memory whether arrays that lie elsewhere may be copied to it.
     ``regions``: memory that captured code uses, which no array that is copied may overlap.
     """
-    readers = [address_reader(memory, regions, copied=each) for memory, each in zip(memories, copied, strict=True)]
-    # Memory of the capture never moves. So what lies beside it once, always does.
-    known: set[tuple[int, ...]] = set()
-    tensors = bool(memories) and all(map(is_tensor, memories))
-    data_ptr: Any = sys.modules["torch"].Tensor.data_ptr if tensors else None
-    are_alike: Callable[..., bool] = _unlike
 
-    def addresses_of(arrays: Sequence[Any]) -> tuple[int, ...] | None:
-        nonlocal are_alike
-        if are_alike(*arrays) and (addresses := tuple(map(data_ptr, arrays))) in known:
-            return addresses
-        found = tuple(address for read, array in zip(readers, arrays, strict=True) if (address := read(array)) is not None)
-        if len(found) < len(readers):
+    def __init__(self, memories: Sequence[Any], copied: Sequence[bool], regions: _Regions) -> None:
+        self._readers = [address_reader(memory, regions, copied=each) for memory, each in zip(memories, copied, strict=True)]
+        self._tensors = bool(memories) and all(map(is_tensor, memories))
+        self.data_ptr: Any = sys.modules["torch"].Tensor.data_ptr if self._tensors else None
+        self.alike: Callable[..., bool] = _unlike
+        """Tells tensors whose `data_ptr` is all that is to be asked: they are like the last ones that `read` has taken."""
+        self.known: set[tuple[int, ...]] = set()
+        """What `read` has returned. Memory of the capture never moves. So what lies beside it once, always does."""
+
+    def read(self, arrays: Sequence[Any]) -> tuple[int, ...] | None:
+        """Return the addresses of arrays; None where a call cannot take their bytes."""
+        found = tuple(address for read, array in zip(self._readers, arrays, strict=True) if (address := read(array)) is not None)
+        if len(found) < len(self._readers):
             return None
-        if len(known) == _MOST_KNOWN:
-            known.clear()
-        known.add(found)
-        if tensors:
-            are_alike = alike(arrays) or _unlike
+        if len(self.known) == _MOST_KNOWN:
+            self.known.clear()
+        self.known.add(found)
+        if self._tensors:
+            self.alike = alike(arrays) or _unlike
         return found
-
-    return addresses_of
 
 
 def _unlike(*arrays: Any) -> bool:
