@@ -554,6 +554,43 @@ def compiled_order() -> str:
     return table(head, rows) + measured_on(found)
 
 
+def call_cost() -> str:
+    """Return what a call takes besides the launch of its graph, and took before, for branches and for networks."""
+    found = data("call_cost")
+    rows = []
+    for name, one in found["results"].items():
+        times = [format_us(one["us"][which][0]) for which in ("replay", "launch", "call")]
+        both = [one["us"], *([one["before_us"]] if "before_us" in one else [])]
+        besides = [[us["call"][which] - us["launch"][which] for us in both] for which in (0, 1)]
+        told = [f"**{now:.1f}**" + "".join(f" ({each:.0f})" for each in then) for now, *then in besides]
+        host = f"{one['us']['launch'][1]:.0f}" + "".join(f" ({us['launch'][1]:.0f})" for us in both[1:])
+        rows.append([name.replace("_", " "), str(one["arrays"]), *times, *told, host])
+    head = [
+        "network or branches",
+        "arrays",
+        "PyTorch's replay, µs",
+        "launch of ours",
+        "call",
+        "besides the launch",
+        "of the host",
+        "the launch itself",
+    ]
+    return table(head, rows) + measured_on(found)
+
+
+def above_bound() -> str:
+    """Return what holds orders above their bound."""
+    found = data("above_bound")
+    rows = []
+    for name, one in found["results"].items():
+        launches, beside = one["waiting_us"] - one["bound_us"], one["us"] - one["waiting_us"]
+        nodes = f"{one['nodes']} / {one['nodes on the longest path']}"
+        times = [format_us(one[which]) for which in ("captured_us", "bound_us", "empty_us", "waiting_us", "us")]
+        rows.append([name.replace("_", " "), nodes, *times, f"{launches:.0f} + {beside:.0f}"])
+    head = ["network", "nodes / longest path", "captured, µs", "bound", "nodes empty", "nodes waiting", "measured", "launches + neighbours"]
+    return table(head, rows) + measured_on(found)
+
+
 def kernels() -> str:
     """Return the bandwidth of generated kernels."""
 
@@ -956,6 +993,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "true-order": true_order,
     "common-code": common_code,
     "compiled-order": compiled_order,
+    "call-cost": call_cost,
+    "above-bound": above_bound,
     "kernels": kernels,
     "compilation": compilation,
     "convolution": convolution,

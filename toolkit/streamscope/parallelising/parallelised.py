@@ -285,10 +285,11 @@ class Parallelised(Result):
         if self._together:
             return self._called_together(self._calls.arguments(inputs, keywords), self._calls.mode())
         captures = self._captures  # Read once: other threads may put another one first.
-        for capture in captures:
+        if (result := captures[0].quickly(inputs, keywords)) is not MISSED:
+            return result
+        for capture in captures[1:]:
             if (result := capture.quickly(inputs, keywords)) is not MISSED:
-                if capture is not captures[0]:
-                    self._used(capture)
+                self._used(capture)
                 return result
         mode, arguments = self._calls.mode(), self._calls.arguments(inputs, keywords)
         for capture in captures:
