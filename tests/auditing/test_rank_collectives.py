@@ -6,6 +6,8 @@ RCCL #2179 and #2191 (no room for the channels of all), and a rank that leaves o
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.capturing.test_saved import captured_of
 
@@ -17,6 +19,7 @@ from streamscope.devices.graph_node import Communication, GraphNode, NodeKind
 from streamscope.errors import ProgramError
 from streamscope.program.launch import Cost
 
+RECORDED = Path(__file__).parents[1] / "data" / "rank_captures"
 ALL, LEFT, RIGHT = "0", "left", "right"
 MULTIPROCESSORS = 132
 
@@ -63,6 +66,16 @@ TWO_STREAMS = ["k", ("all_reduce", LEFT, 256, 1), ("all_gather", RIGHT, 64, 2), 
 @pytest.mark.parametrize("count", [2, 4])
 def test_right_steps_raise_no_alarm(steps, count):
     assert deadlocks(*[steps] * count, ranks=range(count)) == ()
+
+
+@pytest.mark.parametrize("case", ["dp-2048x8", "tp-256"])
+def test_steps_that_were_captured_on_two_h100_raise_no_alarm(case):
+    """By `benchmarks/collective_orders.py`; of another step on the other rank, both collectives are named."""
+    ranks = [ss.load_captured(RECORDED / f"{case}.rank{rank}.captured.json") for rank in range(2)]
+    assert ss.audit(ranks, progress=False).of(Kind.DEADLOCK) == ()
+    other = ss.load_captured(RECORDED / f"{'tp-256' if case.startswith('dp') else 'dp-2048x8'}.rank1.captured.json")
+    (found,) = ss.audit([ranks[0], other], progress=False).of(Kind.DEADLOCK)
+    assert found.message.startswith("Number 1 of group '0' is all_reduce of")
 
 
 def test_groups_in_different_orders_wait_for_each_other():
