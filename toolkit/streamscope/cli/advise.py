@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from streamscope import options
 from streamscope.cli.parameters import AsJson, out, shared
+from streamscope.cli.tables import print_json
 from streamscope.cli.terminal import notes, output
 from streamscope.files import writable_file
 from streamscope.results.result import report_suffix
@@ -32,7 +30,7 @@ def advise(
         report_suffix(writable_file(file))
     found = advice.advise(device=device)
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
+        print_json(found.to_dict())
     else:
         console = output()
         console.print(advice_text(found.costs, min(WIDTH, console.width)), soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ import typer
 
 from streamscope.cli.compare import write_folder
 from streamscope.cli.parameters import AsJson, WrongUsageError, given_path
-from streamscope.cli.tables import print_table, print_warnings, table
+from streamscope.cli.tables import print_json, print_table, print_warnings, table
 from streamscope.cli.terminal import notes as messages
 from streamscope.cli.terminal import output
 from streamscope.cli.trace_files import Damaged, read_trace, reading_progress
@@ -172,7 +171,7 @@ def _say_written(path: Path) -> None:
 def _show(heads: Sequence[str], rows: Sequence[Sequence[str]], values: list[dict[str, Any]], *, as_json: bool) -> None:
     """Print notes as a table, or as one JSON object."""
     if as_json:
-        typer.echo(json.dumps({"user_notes": values}, allow_nan=False))
+        print_json({"user_notes": values})
     elif rows:
         print_table(output(), table(heads, rows, names=-1))
     else:

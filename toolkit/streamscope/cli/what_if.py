@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from streamscope.cli.parameters import AsJson, Scale, Without, WrongUsageError, kernel_factor
-from streamscope.cli.tables import print_warnings
+from streamscope.cli.tables import print_json, print_warnings
 from streamscope.cli.terminal import output, print_sentences
 from streamscope.cli.trace_files import Damaged, Gpu, TraceFile, read_trace, reading_progress
 from streamscope.errors import EngineError
@@ -62,7 +61,7 @@ def what_if(
             scenario = scenario.without(pattern)
         found = predicted_from(scenario)
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
+        print_json(found.to_dict())
     else:
         print_sentences(output(), str(found).partition("\n")[0], "bold", whole=True)
         print_warnings(output(), found.told)

@@ -18,7 +18,7 @@ from streamscope.comparing.comparison import Comparison
 from streamscope.errors import OutputError, StreamscopeError, TraceError, WorkloadError, described, printable, readable
 from streamscope.files import written_whole
 from streamscope.program.user_line import line_of_error
-from streamscope.results.result import Result
+from streamscope.results.result import Result, save_table
 from streamscope.trace.file_checks import JSON, TEXT, VERSIONS, is_text, is_time, opened, optional, parsed, plain
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import aligned, capitalised, counted, format_us, listed, times_text
@@ -326,16 +326,11 @@ class Sweep(Result):
 
     def writers(self) -> dict[str, Callable[[Path], Path]]:
         """Return the functions that write the sweep, each by the suffix of its files."""
-        return super().writers() | {".csv": self._save_table, ".parquet": self._save_table, ".jsonl": self._save_lines}
-
-    def _save_table(self, path: Path) -> Path:
-        with written_whole(path) as unfinished:
-            table = self.to_pandas()
-            if path.suffix.lower() == ".csv":
-                table.to_csv(unfinished, index=False)
-            else:
-                table.to_parquet(unfinished, index=False)
-        return path
+        return (
+            super().writers()
+            | dict.fromkeys((".csv", ".parquet"), lambda path: save_table(self.to_pandas(), path))
+            | {".jsonl": self._save_lines}
+        )
 
     def _save_lines(self, path: Path) -> Path:
         kept = PointFile(path, self.name)

@@ -17,7 +17,7 @@ from streamscope.analysis.work import work_split
 from streamscope.arguments import given_path, shown
 from streamscope.arrays import FloatArray
 from streamscope.errors import OutputError, TraceError
-from streamscope.files import filled_whole, written_whole
+from streamscope.files import filled_whole
 from streamscope.ranks.clocks import Clocks, clocks_of
 from streamscope.ranks.critical_path import JobPath, path_of
 from streamscope.ranks.imbalance import imbalance_of
@@ -28,7 +28,7 @@ from streamscope.ranks.rank import Rank
 from streamscope.ranks.steps import JobSteps, steps_of
 from streamscope.ranks.waiting import Waits, bus_bandwidths, waits_of
 from streamscope.results import views
-from streamscope.results.result import Result
+from streamscope.results.result import Result, save_table
 from streamscope.results.widgets import Timeline
 from streamscope.trace.file_checks import file_errors, is_count, named_values, plain, read_content, with_digest
 from streamscope.trace.spans import SpanKind
@@ -480,21 +480,8 @@ class Job(Result):
 
     def writers(self) -> dict[str, Callable[[Path], Path]]:
         """Return the functions that write the job, each by the suffix of its files."""
-        merged = (".pftrace", ".perfetto-trace", ".json.gz")
-        return super().writers() | {".csv": self._save_csv, ".parquet": self._save_parquet} | dict.fromkeys(merged, self._save_merged)
-
-    def _save_merged(self, path: Path) -> Path:
-        return self.trace().save(path)
-
-    def _save_csv(self, path: Path) -> Path:
-        with written_whole(path) as unfinished:
-            self.to_pandas().to_csv(unfinished, index=False)
-        return path
-
-    def _save_parquet(self, path: Path) -> Path:
-        with written_whole(path) as unfinished:
-            self.to_pandas().to_parquet(unfinished, index=False)
-        return path
+        tables = dict.fromkeys((".csv", ".parquet"), lambda path: save_table(self.to_pandas(), path))
+        return super().writers() | tables | dict.fromkeys((".pftrace", ".perfetto-trace", ".json.gz"), lambda path: self.trace().save(path))
 
     def __str__(self) -> str:
         rows = [RANK_HEADS, *self.table_rows()[:_MOST_ROWS]]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamscope.arguments import given_path
 from streamscope.errors import OutputError, printable
 from streamscope.files import suffix_of, written_whole
 from streamscope.renamed import Renamed
 from streamscope.results import views, widgets
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 REPORTS = (".html", ".pdf", ".md")
 PICTURES = (".svg", ".png")
@@ -169,6 +172,13 @@ class Result(Renamed):
         with written_whole(path) as unfinished:
             unfinished.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
         return path
+
+
+def save_table(table: pd.DataFrame, path: Path) -> Path:
+    """Write a table as CSV or Parquet, as the suffix says, and return the path."""
+    with written_whole(path) as unfinished:
+        (table.to_csv if path.suffix.lower() == ".csv" else table.to_parquet)(unfinished, index=False)
+    return path
 
 
 def report_suffix(path: Path) -> str:
