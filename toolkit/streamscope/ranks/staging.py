@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,7 +99,8 @@ def read_files(
             progress(f"reading {path.name}", number, len(paths))
             found += read_file(path, ranks[number], damaged)
         return found, []
-    with _stage(work) as folder:
+    with _stage(work) as folder, ThreadPoolExecutor(1) as beside:
+        beside.submit(import_module, "scipy.optimize")  # It takes long, clocks need it, and this process waits now.
         tasks = [Task(path.absolute(), rank, damaged, folder, number) for number, (path, rank) in enumerate(zip(paths, ranks, strict=True))]
         staged = _staged(tasks, executor, progress)
         left_out = [path for path, each in zip(paths, staged, strict=True) if each is None]
