@@ -27,7 +27,7 @@ _EXACT_RANKS, _PORTION = 64, 16
 """For so many ranks, bounds are the tightest that there are. Of more, so many at a time are bounded, with the first one of their group."""
 _MOST_ENDS = 100_000_000
 """Ranks times operations."""
-_ROUNDS = 60
+_ROUNDS = 400
 _TOLERANCE_NS = 0.5
 _SURE = 4.0
 """A drift is believed that is so many times its error."""

@@ -6,6 +6,7 @@ order decide: files may begin at different moments, so one may lack the first op
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +28,9 @@ _MOST_SHIFT = 2_000
 """By how many operations the begins of two files may differ."""
 _FASTEST_DRIFT = 2e-4
 """Two clocks drift apart by no more: quartz is off by 50 ppm, and seldom by 100."""
-_CLEARLY = 3.0
-"""A shift is taken if the ends of its operations scatter so many times less than those of any other."""
+_CLEARLY = 8.0
+"""A shift is taken if the ends of its operations scatter less than those of any other, by a share of this over the root of their number:
+five times what the scatter of so many is off by chance."""
 _CHANCE_NS = 12_000
 """By so much, over the number of operations: the ends of few lie near each other by chance."""
 _SAME_END_NS = 100_000
@@ -256,6 +258,12 @@ class _Fit:
     count: int
     """Of ends that are compared."""
 
+    @property
+    def clearly_ns(self) -> float:
+        """The scatter that another shift must have, so that this one is clearly the right one."""
+        count = max(1, self.count)
+        return self.scatter_ns * (1 + _CLEARLY / math.sqrt(count)) + _CHANCE_NS / count
+
 
 def _by_order(parts: Parts, pool: IntArray, operation: IntArray, together: list[int]) -> None:
     """Match the parts of one communicator by kind, size and order, against the rank that has most of them.
@@ -299,7 +307,7 @@ def _fit(parts: Parts, first: IntArray, rows: IntArray, *, named: bool) -> _Fit 
     found.sort(key=lambda fit: fit.scatter_ns)
     if not named:
         found = [fit for fit in found if fit.scatter_ns <= _SAME_END_NS]
-    clearly_ns = _CLEARLY * found[0].scatter_ns + _CHANCE_NS / max(1, found[0].count) if found else 0.0
+    clearly_ns = found[0].clearly_ns if found else 0.0
     if len(found) < 2 or found[1].scatter_ns > clearly_ns:
         return found[0] if found else None
     even = [fit for fit in found if fit.shift == 0 and fit.scatter_ns <= clearly_ns]
