@@ -48,7 +48,7 @@ class WaitingGraph:
 
     def __init__(self, edges: Sequence[Sequence[int]], waits_us: Sequence[float]) -> None:
         cuda = libraries().cuda
-        graph, nodes, self._kept = checked(cuda.cuGraphCreate(0)), [], []
+        graph, nodes, self._kept = checked(cuda.cuGraphCreate(0)), list[Any](), list[Any]()
         kernel = cupy.RawKernel(WAITING, "waiting").kernel
         for after, us in zip(edges, waits_us, strict=True):
             value = ctypes.c_uint(max(0, int(1e3 * us)))
@@ -76,7 +76,7 @@ def device_us(launch: Callable[[int], None], put_back: Callable[[], object] = in
         end.record(stream)
         end.synchronize()
         times.append(1e3 * cupy.cuda.get_elapsed_time(start, end))
-    return statistics.median(times[5:])
+    return float(statistics.median(times[5:]))
 
 
 def measured(network: Network) -> dict[str, Any]:
