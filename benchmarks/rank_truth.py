@@ -5,8 +5,8 @@
 A model makes the jobs: data-parallel steps that wait for each all-reduce, or that hide it; tensor-parallel pairs with data-parallel groups
 across; shards that are gathered; and those of ``tests/ranks/jobs.py``. Clocks are off by up to 1 s and 50 ppm. A straggler is a kernel that
 takes longer, more kernels, a host that is late, or a slow link; in each step, in some, in all kernels, or once. Files may lack numbers or
-their first collectives. The rules were made with the first seeds, and with those from 10,000 to 10,600. The held-out ones changed a limit of
-the solver alone.
+their first collectives. The rules were made with the first seeds, and with those from 10,000 to 10,600. The held-out ones changed a limit
+of the solver alone.
 """
 
 from __future__ import annotations
