@@ -5,13 +5,15 @@ The ranks are threads here, and the store is a dictionary; `benchmarks/job_fault
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from streamscope.errors import EngineError, PeerError
-from streamscope.job import Job, differing_rank, gathered, since_last_start, the_same
+from streamscope.job import Job, differing_rank, gathered, joined, since_last_start, the_same
 
 
 class Store(dict[str, str]):
@@ -26,12 +28,54 @@ class Store(dict[str, str]):
     def check(self, keys):
         return all(key in self for key in keys)
 
+    def add(self, key, number):
+        self[key] = self.get(key) + number if key in self else number
+        return self[key]
+
+    def clone(self):
+        return self
+
 
 class Silent(Store):
     """A store whose process has ended."""
 
     def check(self, keys):
         raise ConnectionError("connection reset by peer")
+
+    def add(self, key, number):
+        raise ConnectionError("connection reset by peer")
+
+
+@pytest.fixture
+def group(monkeypatch):
+    """Let PyTorch have a process group of two ranks, each of the thread of that name; its store can be replaced."""
+    found = SimpleNamespace(store=Store())
+    inner = SimpleNamespace(_get_default_store=lambda: found.store, _abort_process_group=lambda: None)
+    torch = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_world_size=lambda: 2,
+        get_rank=lambda: int(threading.current_thread().name), distributed_c10d=inner, TCPStore=dict,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch.distributed", torch)
+    return found
+
+
+def block(*ranks, timeout_s=5.0):
+    """Let ranks do a block together, and return each one's values or error."""
+    ends = {}
+
+    def one(rank):
+        try:
+            with joined("capturing", timeout_s):
+                ends[rank] = gathered("numbers", rank)
+        except PeerError as error:
+            ends[rank] = error.message
+
+    threads = [threading.Thread(target=one, args=(rank,), name=str(rank)) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return [ends[rank] for rank in ranks]
 
 
 def run(*bodies, timeout_s=5.0, size=None, store=None, abort=lambda: None):
@@ -141,3 +185,16 @@ def test_an_error_of_the_rank_itself_stays_its_own():
 
     first, second = run(own, own)
     assert str(first) == str(second) == "mine"
+
+
+def test_a_group_made_anew_works_where_a_rank_did_not_come_before(group):
+    assert block(0, 1) == [[0, 1]] * 2
+    assert block(0, timeout_s=0.05) == ["rank 1 did not come to 'capturing' within 0.05 s, so rank 0 stopped at 'capturing'"]
+    group.store = Store()
+    assert block(0, 1) == [[0, 1]] * 2
+
+
+def test_a_store_that_is_gone_before_a_block_is_rank_0s_end_too(group):
+    group.store = Silent()
+    (said,) = block(1)
+    assert said.startswith("rank 0 cannot be reached, which holds the store: ConnectionError")

@@ -263,8 +263,6 @@ def _why(error: BaseException) -> str:
 
 
 _CURRENT: ContextVar[Job | None] = ContextVar("job", default=None)
-_BLOCKS = [0]
-"""How many blocks there were in this process."""
 
 
 def gathered(step: str, value: T) -> list[T]:
@@ -342,20 +340,27 @@ def joined(what: str, timeout_s: float | None = TIMEOUT_S) -> Iterator[None]:
     if timeout_s is None or _CURRENT.get() is not None or distributed is None or not several:
         yield
         return
-    _BLOCKS[0] += 1
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    try:
+        store = _own_store(distributed)
+        # Counted in the store and not here: where ranks lost count of each other, a process group that is made anew begins anew.
+        block = store.add(f"streamscope/blocks/{rank}", 1)
+    except Exception as error:
+        lost = _unreachable(error)
+        raise PeerError(f"rank {lost.rank} {lost.why}, so rank {rank} stopped at {what!r}", hint=_ANEW) from error
     abort = distributed.distributed_c10d._abort_process_group  # noqa: SLF001 — no public way to end a collective that waits
-    with Job(_own_store(distributed), distributed.get_rank(), distributed.get_world_size(), str(_BLOCKS[0]), timeout_s, abort) as job:
+    with Job(store, rank, size, str(block), timeout_s, abort) as job:
         job.gathered(what, None)
         yield
 
 
-def _own_store(distributed: Any) -> Store:
+def _own_store(distributed: Any) -> Any:
     """Return the group's store, by a connection of our own: a call of PyTorch's that waits holds the other one."""
     store = distributed.distributed_c10d._get_default_store()  # noqa: SLF001 — no public way
     with suppress(Exception):  # Not each version of PyTorch, nor each store, can do that.
-        return store.clone()  # type: ignore[no-any-return]
+        return store.clone()
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     if isinstance(store, distributed.TCPStore):
-        return distributed.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False)  # type: ignore[no-any-return]
-    return store  # type: ignore[no-any-return]
+        return distributed.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False)
+    return store
