@@ -58,3 +58,7 @@ def test_a_collective_whose_result_is_needed_next_goes_first():
 
 def test_a_chain_has_one_order():
     assert list(collective_orders([-1, 0, -1, 1], ((), (0,), (1,), (2,)), [1.0] * 4)) == ["as captured"]
+
+
+def test_a_kernel_between_two_nodes_of_one_collective_leaves_the_order_of_the_capture():
+    assert list(collective_orders([0, -1, 0, 1], ((), (0,), (1,), ()), [1.0] * 4)) == ["as captured"]

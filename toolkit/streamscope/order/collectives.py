@@ -46,7 +46,7 @@ def collective_orders(units: Sequence[int], order: Edges, durations: Sequence[fl
     for name, (kernels, rule) in rules.items():
         nodes = _simulated(units, order, durations, kernels, rule)
         sequence = _sequence(units, nodes)
-        if all(sequence != _sequence(units, other) for other in found.values()):
+        if len(nodes) == len(order) and all(sequence != _sequence(units, other) for other in found.values()):
             found[name] = nodes
     return found
 
@@ -79,7 +79,10 @@ def _turns(units: Sequence[int], order: Edges) -> dict[int, tuple[int, int]]:
 
 
 def _simulated(units: Sequence[int], order: Edges, durations: Sequence[float], keys: Sequence[float], rule: _Rule) -> list[int]:
-    """Return all nodes by when they begin: of the kernels that could, the one with the least key, and of the collectives by the rule."""
+    """Return all nodes by when they begin: of the kernels that could, the one with the least key, and of the collectives by the rule.
+
+    Fewer, where a kernel stands between two nodes of one collective: these begin together here.
+    """
     after, missing = successors(order), [len(direct) for direct in order]
     members: dict[int, list[int]] = {}
     for node, unit in enumerate(units):
@@ -117,6 +120,8 @@ def _simulated(units: Sequence[int], order: Edges, durations: Sequence[float], k
             begun += members[unit]
             heapq.heappush(running, (link_free, members[unit]))
             continue
+        if not running:
+            break
         now, ended = heapq.heappop(running)
         for node in ended:
             for later in after[node]:
