@@ -24,6 +24,14 @@ def test_results_that_are_equal_in_each_bit_are_looked_at_no_further():
     assert "nothing to compare" in str(as_called([], [], None, never))
 
 
+def test_without_results_and_operators_nobody_knows():
+    found = as_called([], [], None, never, heard=False)
+    assert (found.verdict, "Nobody knows" in str(found)) == ("unknown", True)
+    assert as_called([RIGHT], [RIGHT.copy()], None, never, heard=False).verdict == "equal"
+    parted = Parting("aten.mul.Tensor", "")
+    assert as_called([], [], parted, never, heard=False).verdict == "different"
+
+
 @pytest.mark.parametrize(("off", "verdict", "first"), [(1e-4, "rounding", MM), (0.4, "different", ADD)])
 def test_results_that_are_apart_say_how_far_and_by_which_operator(off, verdict, first):
     found = as_called([RIGHT + np.float32(off)], [RIGHT], None, lambda: (MM, ADD))

@@ -36,6 +36,8 @@ class AsCalled:
         Where the capture first called another operator than the plain call; None where all are the same, or nobody could listen.
     first : str
         The first operator whose result differs, with its module and line; empty where there is none, or it is not known.
+    heard : bool
+        Whether operators of both were compared.
 
     Examples
     --------
@@ -49,12 +51,18 @@ class AsCalled:
     rounded: bool = True
     parting: Parting | None = None
     first: str = ""
+    heard: bool = True
 
     @property
-    def verdict(self) -> Literal["equal", "rounding", "different"]:
-        """``"equal"`` in each bit, equal but for ``"rounding"``, or ``"different"``: further off, or off at all after going another way."""
+    def verdict(self) -> Literal["equal", "rounding", "different", "unknown"]:
+        """``"equal"`` in each bit, equal but for ``"rounding"``, or ``"different"``: further off, or off at all after going another way.
+
+        ``"unknown"`` where it returns nothing and no operators were heard.
+        """
         if self.results and not self.error:
             return "equal"
+        if not self.results and not self.heard and self.parting is None:
+            return "unknown"
         return "different" if self.parting is not None or not self.rounded else "rounding" if self.error else "equal"
 
     def __str__(self) -> str:
@@ -62,6 +70,10 @@ class AsCalled:
         way = f"it goes another way, {self.parting}; some code looks whether a stream captures" if self.parting is not None else ""
         if way and self.verdict == "different":
             return f"Captured is not called: {way}." + (f" Its results differ {how_far}." if self.results else "")
+        if self.verdict == "unknown":
+            return (
+                "Nobody knows whether it does captured what it does when called: it returns nothing, and calls no operators of PyTorch's."
+            )
         if not self.results:
             return "Captured, it calls the same operators as a plain call; it returns nothing to compare."
         if not self.error:
@@ -76,13 +88,15 @@ Apart = tuple[Operator | None, Operator | None]
 """The first operator whose result differs from that of a plain call, and the first whose result differs by more than rounding explains."""
 
 
-def as_called(results: Sequence[Any], expected: Sequence[Array], parting: Parting | None, first: Callable[[], Apart]) -> AsCalled:
+def as_called(
+    results: Sequence[Any], expected: Sequence[Array], parting: Parting | None, first: Callable[[], Apart], *, heard: bool = True
+) -> AsCalled:
     """Compare results of captured code with those of a plain call; ``first`` looks for the operators that are apart, as `first_apart`."""
     found = [_apart(one, right) for one, right in zip(results, expected, strict=True)]
     error, rounded = max((share for share, _ in found), default=0.0), all(close for _, close in found)
     bits, further = first() if error and parting is None else (None, None)
     operator = bits if rounded else further or bits
-    return AsCalled(len(found), error, rounded, parting, "" if operator is None else operator.named)
+    return AsCalled(len(found), error, rounded, parting, "" if operator is None else operator.named, heard)
 
 
 def _apart(result: Any, right: Array) -> tuple[float, bool]:

@@ -416,7 +416,7 @@ def _as_called(
 
     _run_once(nodes)
     try:
-        return as_called(results, expected, taken.parting, first)
+        return as_called(results, expected, taken.parting, first, heard=taken.heard)
     finally:
         put_back()
 

@@ -60,6 +60,8 @@ class Taken:
     """Arrays in host memory that the function has made of constants alone, and put on the device."""
     parting: Parting | None = None
     """Where the capture left the path of a plain call."""
+    heard: bool = False
+    """Whether operators of a plain call were heard, so that the capture's could be compared."""
 
 
 def take(
@@ -234,7 +236,17 @@ def _taken_through_torch(
     kept = [graph, pool, lent, log.kept, log.from_outside, products, uploads, heard.constants, *heard.generators]
     operators = [*log.operators, *products.operators]
     return Taken(
-        graph.raw_cuda_graph(), result, kept, own, allocated, operators, memory, len(uploads.arrays), heard.constants.lent_out, log.parting
+        graph.raw_cuda_graph(),
+        result,
+        kept,
+        own,
+        allocated,
+        operators,
+        memory,
+        len(uploads.arrays),
+        heard.constants.lent_out,
+        log.parting,
+        bool(heard.heard),
     )
 
 
