@@ -277,6 +277,8 @@ def _chosen(found: CapturedFunction, device: Device, wanted: _Wanted, steps: Ste
     ordered, how = _best_order(found, selection, wanted, steps)
     choice = _timed(selection, steps)
     assert choice.prepared is not None
+    if choice.engine != CAPTURED and how:
+        choice.prepared.plan = replace(choice.prepared.plan, chosen=f"{choice.prepared.plan.chosen}; collectives {how}")
     if choice.engine == CAPTURED or not wanted.check:
         return choice, choice.prepared, None
     sequential = selection.admitted[CAPTURED].prepared
@@ -284,8 +286,6 @@ def _chosen(found: CapturedFunction, device: Device, wanted: _Wanted, steps: Ste
     steps.begin("proving the order")
     proof = prove(ordered, choice.prepared, inputs=wanted.check, sequential=sequential, sequential_us=before_us)
     if proof.holds:
-        if how:
-            choice.prepared.plan = replace(choice.prepared.plan, chosen=f"{choice.prepared.plan.chosen}; collectives {how}")
         return choice, choice.prepared, proof
     return replace(choice, engine=CAPTURED, reason=proof.text, prepared=sequential), sequential, proof
 
