@@ -139,6 +139,7 @@ class Job:
         found = {self.rank: [step, value]}
         start = time.monotonic()
         while missing := [one for one in self._others if one not in found]:
+            waited_s = time.monotonic() - start  # Before the look: a store may take seconds to answer.
             for one in missing:
                 if (said := self._get(f"{self._count}/{one}")) is not None:
                     found[one] = said
@@ -146,7 +147,6 @@ class Job:
                 break
             if (lost := self._lost or self._failed()) is not None:
                 raise self._error(lost)
-            waited_s = time.monotonic() - start
             if waited_s > self.timeout_s:
                 late = next(one for one in self._others if one not in found)
                 raise self._error(_Lost(late, f"did not come to {step!r} within {self.timeout_s:g} s", at_once=True))
