@@ -149,6 +149,17 @@ def test_where_one_line_has_nearly_all_the_answer_goes_on_by_module():
     assert most_telling(nested()).by == "module"
 
 
+def test_one_line_has_nearly_all_although_much_is_not_attributed():
+    """Kernels without a launch call in the trace belong to no line: 30 of 95 ns."""
+    whole = nested()
+    late = SpanTable.of(*(("launch", "call", "host", 0, 2, at) for at in range(4)), *(
+        ("kernel", f"k{at}", "main", *times, at) for at, times in enumerate(((10, 20), (20, 40), (40, 70), (70, 75)))
+    ), ("kernel", "late", "main", 75, 105))  # fmt: skip
+    found = ss.analysis.by_code(replace(whole, spans=late), "line")
+    assert found.answer.startswith("run (tool.py:3) costs most: 68 % of 0.095 µs on the GPU. By module: Linear costs most: 58 %")
+    assert most_telling(replace(whole, spans=late)).by == "module"
+
+
 def test_where_no_line_is_known_the_answer_goes_on_by_range(trace):
     bare = replace(trace, sites=LaunchSites())
     assert "names no line for any kernel" in ss.analysis.by_code(bare).answer

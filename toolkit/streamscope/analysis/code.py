@@ -36,7 +36,7 @@ By = Literal["line", "module", "range"]
 UNKNOWN = "unknown"
 """Name of the row for launches of which the trace does not tell the line, module or range."""
 NEARLY_ALL = 0.9
-"""A row with a larger share of the time tells little: of a model in a package, it is the line that calls the model."""
+"""A row with a larger share of what is attributed tells little: of a model in a package, it is the line that calls the model."""
 MOST_ROWS = 20
 """Rows of a table in text; `CodeTimes.to_dict` has all."""
 _INSTANCE = re.compile(r"_\d+$")
@@ -207,8 +207,9 @@ class CodeTimes(Result):
 
     @property
     def tells(self) -> bool:
-        """Whether the rows answer what costs most: most of the time is of known ones, and not nearly all of one."""
-        return sum(row.share for row in self.known) >= 1 / 2 and self.known[0].share <= NEARLY_ALL
+        """Whether the rows answer what costs most: known ones have most of the time, and none has nearly all that is attributed."""
+        attributed_ns = self.gpu_ns - self.unattributed.gpu_ns
+        return sum(row.share for row in self.known) >= 1 / 2 and self.known[0].gpu_ns <= NEARLY_ALL * attributed_ns
 
     @property
     def answer(self) -> str:
