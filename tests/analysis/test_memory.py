@@ -182,6 +182,20 @@ def test_where_one_line_has_nearly_all_the_answer_goes_on_by_module():
     assert found.answer.endswith("100 % of it is of forward (model.py:12). By module, 60 % is of Attention_3.")
 
 
+def test_memory_is_divided_as_the_time_is():
+    """One line has all of the time, so both go by module; what was held before the recording is no line's."""
+    sites = [FORWARD._replace(module=module) for module in ("Attention_3", "Linear_1")]
+    rows = [Allocation(size, site=site) for size, site in zip((60, 40), sites, strict=True)]
+    spans = SpanTable.of(*(("kernel", "a", "main", at, at + 10) for at in (0, 10)))
+    launched = LaunchSites(np.array([0, 1]), np.array([0, 1]), tuple(sites))
+    held = Allocations.of([Allocation(50, kind=BEFORE_THE_RECORDING), *rows])
+    trace = Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")), memory=held, sites=launched)
+    found = ss.analysis.memory(trace)
+    assert (found.by, [row.name for row in found.rows]) == ("module", ["Attention_3", BEFORE_THE_RECORDING, "Linear_1"])
+    answer = ss.analysis.memory(trace, "line").answer
+    assert answer.endswith("67 % of it is of forward (model.py:12). By module, 40 % is of Attention_3.")
+
+
 def test_columns_with_many_texts_have_a_short_repr():
     """Callers nest: of a profiler's file they were 318,000 characters."""
     site = Site("f", "m.py", 1, caller=Site("x" * 10_000))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.code import NEARLY_ALL, UNKNOWN, Key, Placed, numbered, operation_keys, site_key
+from streamscope.analysis.code import NEARLY_ALL, UNKNOWN, Key, Placed, most_telling, numbered, operation_keys, site_key
 from streamscope.analysis.table import LONGEST_NAME, device_words, page_markdown, page_text
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
@@ -31,6 +31,7 @@ MOST_TO_GO = 300
 _MOST_NAMED = 3
 _KINDS = {"input": "inputs"}
 """Names of rows of memory that no operation takes."""
+_BY_OF_TIME: dict[str, By] = {"line": "line", "module": "module", "range": "operation"}
 HINT = "torch.profiler.profile(profile_memory=True) writes it; traces of programs, captures and ss.record have it, too"
 
 
@@ -257,11 +258,11 @@ class MemoryUse(Result):
     @property
     def _beside(self) -> str:
         """The largest module in a sentence, where nearly all is of one line: a model of a package is of the line that calls it."""
-        if self.by != "line" or self.rows[0].share <= NEARLY_ALL or self.rows[0].name in (UNKNOWN, BEFORE_THE_RECORDING):
+        attributed = 1 - sum(row.share for row in self.rows if row.name == BEFORE_THE_RECORDING)
+        if self.by != "line" or not _is_known(self.rows[0]) or self.rows[0].share <= NEARLY_ALL * attributed:
             return ""
-        most = self.held_by("module")[0]
-        known = most.name not in (UNKNOWN, BEFORE_THE_RECORDING)
-        return f" By module, {percent(most.share)} is of {shortened_inside(most.name, 2 * LONGEST_NAME)}." if known else ""
+        most = next(filter(_is_known, self.held_by("module")), None)
+        return "" if most is None else f" By module, {percent(most.share)} is of {shortened_inside(most.name, 2 * LONGEST_NAME)}."
 
     def _called(self, row: MemoryRow) -> str:
         """Name a row in a sentence."""
@@ -391,7 +392,8 @@ def memory(trace: Trace, by: By | None = None, gpu: int | None = None) -> Memory
     ----------
     trace : Trace
     by : {"line", "module", "operation", "kind"}, optional
-        What the rows are; by default the first of these that the trace tells of anything that was held at the peak.
+        What the rows are; by default as `streamscope read` divides the time, ranges being operations. Where the trace does not tell that
+        of the peak, it is the first of these that it tells.
     gpu : int, optional
         Number of a GPU, -1 for the host; by default the one with the largest peak, and the host only where there is no other.
 
@@ -473,11 +475,15 @@ def _at(curve: Curve, time_ns: IntArray) -> IntArray:
 
 
 def _told(found: MemoryUse) -> str:
-    """Return the first way to divide the peak that the trace tells anything of."""
-    for by in get_args(By):
-        if any(row.name not in (UNKNOWN, BEFORE_THE_RECORDING) for row in found.held_by(by)):
-            return str(by)
-    return "kind"
+    """Return the way to divide the peak that tells most of the time, else the first that the trace tells anything of."""
+    times = most_telling(found.trace)
+    # What took memory is the operator or range around it.
+    preferred = [_BY_OF_TIME[times.by]] if times.known else []
+    return next((str(by) for by in (*preferred, *get_args(By)) if any(map(_is_known, found.held_by(by)))), "kind")
+
+
+def _is_known(row: MemoryRow) -> bool:
+    return row.name not in (UNKNOWN, BEFORE_THE_RECORDING)
 
 
 def _rows_of(trace: Trace, held: Allocations, by: str, whole_bytes: int) -> tuple[MemoryRow, ...]:
