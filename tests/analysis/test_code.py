@@ -122,6 +122,22 @@ def nested():
     return Trace(spans, INFO, sites=LaunchSites(np.arange(4, 8), np.arange(4), (block, *layers, inner)))
 
 
+def test_backward_kernels_in_rows_of_forward_operators_are_told():
+    def traced(name, site):
+        spans = SpanTable.of(
+            ("launch", "call", "thread 1", 0, 2, 0), ("range", name, "thread 2 ranges", 2, 9), ("launch", "call", "thread 2", 4, 6, 1),
+            ("kernel", "mm", "stream 7", 10, 40, 0), ("kernel", "mm_backward", "stream 7", 40, 50, 1),
+        )  # fmt: skip
+        at = [row for row in range(len(spans)) if spans.names[spans.name[row]] in site]
+        return Trace(spans, INFO, sites=LaunchSites(np.array(at), np.zeros(len(at), int), SITES))
+
+    backward, said = "autograd::engine::evaluate_function: MmBackward0", "Backward kernels count for the line of their forward operator."
+    assert said in ss.analysis.by_code(traced(backward, ("mm", "mm_backward"))).notes
+    assert not ss.analysis.by_code(traced(backward, ("mm", "mm_backward")), "range").backward
+    assert not ss.analysis.by_code(traced(backward, ("mm",))).backward  # The file does not tell the forward operator.
+    assert not ss.analysis.by_code(traced("aten::mm", ("mm", "mm_backward"))).backward
+
+
 def test_modules_stand_in_sum_by_class():
     """A layer inside a layer counts once in the time with what is inside."""
     found = ss.analysis.by_code(nested(), "module")

@@ -40,6 +40,8 @@ NEARLY_ALL = 0.9
 MOST_ROWS = 20
 """Rows of a table in text; `CodeTimes.to_dict` has all."""
 _INSTANCE = re.compile(r"_\d+$")
+_BACKWARD = "autograd::engine::evaluate_function"
+"""Ranges of PyTorch around operators of the backward pass begin so."""
 _NUMBERS = re.compile(r"(?<![^.])\d+(?![^.])")
 _NEEDED = {
     "line": "ss.record(stacks=True) and PyTorch's profiler with with_stack=True tell lines; programs and captures know theirs",
@@ -168,6 +170,8 @@ class CodeTimes(Result):
         By module, the rows in sum by class, the one with most GPU time of its own first. Tables show them; ``rows`` are the single modules.
     beside : str
         The finding by module, range or line, where the rows tell little: nothing is known of most of them, or one has nearly all.
+    backward : bool
+        Whether rows by line or module have kernels of PyTorch's backward pass, each in the row of its forward operator.
     """
 
     view = "code"
@@ -183,6 +187,7 @@ class CodeTimes(Result):
     gpu: int | None = None
     classes: tuple[ModuleClass, ...] = ()
     beside: str = ""
+    backward: bool = False
 
     @property
     def title(self) -> str:
@@ -234,6 +239,8 @@ class CodeTimes(Result):
         said = []
         if self.defined and self.by == "line":
             said.append("A file and line is where the function is defined: the profiler does not write the line that ran.")
+        if self.backward:
+            said.append(f"Backward kernels count for the {self.by} of their forward operator.")
         if unknown := [row for row in self.rows if row.name == UNKNOWN and not row.place]:
             said.append(f"{percent(unknown[0].share)} of the time is of an {UNKNOWN} {self.by}: the trace does not tell it.")
         if self.unattributed.gpu_ns and self.rows:
@@ -379,6 +386,7 @@ def most_telling(trace: Trace, communication: Iterable[str] = ()) -> CodeTimes:
 
 def _times(trace: Trace, by: str, costs: Costs) -> CodeTimes:
     code, keys = _codes(costs.trace, by, costs.device, costs.call)
+    backward = by != "range" and _has_backward(costs.trace.spans, costs.call[(code >= 0) & (costs.call >= 0)])
     if keys:
         code = np.where((code < 0) & (costs.call >= 0), len(keys), code)
         keys = [*keys, Key(UNKNOWN)]
@@ -391,7 +399,17 @@ def _times(trace: Trace, by: str, costs: Costs) -> CodeTimes:
     rows.sort(key=lambda one: (-one.gpu_ns, one.name == UNKNOWN, -one.idle_ns, one.file, one.line or 0, one.name))
     unattributed = row(Key("not attributed"), *rest)
     classes = _classes(costs, rows) if by == "module" else ()
-    return CodeTimes(trace.info, by, tuple(rows), total[1], total[2], total[3], total[0], unattributed, costs.gpu, classes)
+    totals = (total[1], total[2], total[3], total[0])
+    return CodeTimes(trace.info, by, tuple(rows), *totals, unattributed, costs.gpu, classes, backward=backward)
+
+
+def _has_backward(spans: SpanTable, call: IntArray) -> bool:
+    """Whether any of these calls is on a thread of PyTorch's backward pass: a range of each backward operator is there."""
+    names = [number for number, name in enumerate(spans.names) if name.startswith(_BACKWARD)]
+    threads = spans.stream_lanes
+    of_range, of_call = (np.unique(threads[spans.lane[rows]]) for rows in (np.isin(spans.name, names), call))
+    known = {spans.lanes[lane].removesuffix(" ranges") for lane in of_range.tolist()}
+    return any(spans.lanes[lane].removesuffix(" ranges") in known for lane in of_call.tolist())
 
 
 def _classes(costs: Costs, rows: Sequence[CodeRow]) -> tuple[ModuleClass, ...]:
