@@ -134,7 +134,7 @@ def test_each_way_to_divide_the_peak():
     assert found.fragmentation == (1496, 3096, 0)
     assert [(each.of, each.bytes) for each in found.peaks] == [("GPU 0", 2600), ("the host", 7)]
     assert found.notes[1:] == (
-        "At the peak, 1.5 KiB of what was taken from the driver were lent to nobody; at another time, 3.0 KiB at most, at 0 µs.",
+        "Reserved but unused: 1.5 KiB at the peak, and at most 3.0 KiB, at 0 µs.",
         "A file and line is where the function is defined: the profiler does not write the line that ran.",
         "Others hold at most: the host 7 B.",
     )

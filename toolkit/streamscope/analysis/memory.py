@@ -288,9 +288,9 @@ class MemoryUse(Result):
         """What a reader must know of the rows."""
         said = [self.saving] if self.peak.bytes else []
         if found := self.fragmentation:
-            peak = f"At the peak, {binary_size(found.at_peak_bytes)} of what was taken from the driver were lent to nobody"
-            most = f"; at another time, {binary_size(found.most_bytes)} at most, {self._when(found.most_at_ns)}"
-            said.append(f"{peak}{most if found.most_bytes > found.at_peak_bytes else ''}.")
+            most = f", and at most {binary_size(found.most_bytes)}, at {time_text(found.most_at_ns).replace('-', '−')}"
+            more = found.most_bytes > found.at_peak_bytes
+            said.append(f"Reserved but unused: {binary_size(found.at_peak_bytes)} at the peak{most if more else ''}.")
         if self.level is Level.RESERVED:
             said.append("Memory that was taken from the driver: the trace does not tell what a pool lent of it.")
         if kinds := self._unknown_kinds():
@@ -301,10 +301,6 @@ class MemoryUse(Result):
             others = [f"{each.of} {binary_size(each.bytes)}" for each in self.peaks if each.gpu != self.gpu]
             said.append(f"Others hold at most: {listed(others[:MOST_ROWS])}.")
         return tuple(said)
-
-    def _when(self, time_ns: int) -> str:
-        """Say a time of the curve: before the first span it counts backwards."""
-        return f"{time_text(-time_ns)} before the trace's zero" if time_ns < 0 else f"at {time_text(time_ns)}"
 
     def _unknown_kinds(self) -> list[str]:
         """Say of which kinds that memory is whose line, module or operation is not known, where there are several kinds."""
