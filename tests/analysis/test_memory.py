@@ -140,6 +140,14 @@ def test_each_way_to_divide_the_peak():
     )
 
 
+@pytest.mark.parametrize(("host", "named"), [(2, False), (3, True)])
+def test_others_with_less_than_a_thousandth_of_the_peak_are_not_named(host, named):
+    found = ss.analysis.memory(traced([Allocation(3000), Allocation(host, gpu=-1)]))
+    assert ("Others hold at most: the host 3 B." in found.notes) == named
+    assert any("Others" in note for note in found.notes) == named
+    assert len(found.to_dict()["peaks"]) == 2
+
+
 def test_what_comes_again_would_have_to_go_each_time_and_counts_once():
     again = [Allocation(100, 10 * at, 10 * at + 5, site=FORWARD) for at in range(8)]
     found = ss.analysis.memory(traced([Allocation(790, kind=BEFORE_THE_RECORDING), *again, *again]))

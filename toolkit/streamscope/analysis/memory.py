@@ -29,6 +29,8 @@ MOST_ROWS = 20
 MOST_TO_GO = 300
 """Allocations that are looked at for that: where more would have to go, the memory is in too many pieces to name."""
 _MOST_NAMED = 3
+_LEAST_NAMED = 1e-3
+"""Other GPUs, or the host, with a smaller part of the peak are not named."""
 _KINDS = {"input": "inputs"}
 """Names of rows of memory that no operation takes."""
 _BY_OF_TIME: dict[str, By] = {"line": "line", "module": "module", "range": "operation"}
@@ -297,8 +299,8 @@ class MemoryUse(Result):
             said.append(f"Of the {UNKNOWN} {self.by}: {listed(kinds)}.")
         if self.by == "line" and any(row.defined for row in self.rows):
             said.append("A file and line is where the function is defined: the profiler does not write the line that ran.")
-        if len(self.peaks) > 1:
-            others = [f"{each.of} {binary_size(each.bytes)}" for each in self.peaks if each.gpu != self.gpu]
+        large = [each for each in self.peaks if each.gpu != self.gpu and each.bytes >= _LEAST_NAMED * self.peak.bytes]
+        if others := [f"{each.of} {binary_size(each.bytes)}" for each in large]:
             said.append(f"Others hold at most: {listed(others[:MOST_ROWS])}.")
         return tuple(said)
 
