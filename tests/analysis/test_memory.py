@@ -130,7 +130,7 @@ def test_each_way_to_divide_the_peak():
     ]  # fmt: skip
     assert [(row.name, row.bytes) for row in found.held_by("kind")] == [("PyTorch", 1600), (BEFORE_THE_RECORDING, 1000)]
     assert found.answer == "The GPU holds at most 2.5 KiB, first at 0.030 µs; 38 % of it is held before the recording."
-    assert found.saving == "To save a tenth, 1 allocation would have to go: 900 B of an unknown line."
+    assert found.saving == "To lower the peak by a tenth, 1 allocation would have to go: 900 B of an unknown line."
     assert found.fragmentation == (1496, 3096, 0)
     assert [(each.of, each.bytes) for each in found.peaks] == [("GPU 0", 2600), ("the host", 7)]
     assert found.notes[1:] == (
@@ -153,7 +153,24 @@ def test_what_comes_again_would_have_to_go_each_time_and_counts_once():
     found = ss.analysis.memory(traced([Allocation(790, kind=BEFORE_THE_RECORDING), *again, *again]))
     assert found.to_save.allocations == 8
     assert [(row.bytes, row.allocations) for row in found.to_save.rows] == [(100, 1)]
-    assert found.saving == "To save a tenth, 8 allocations would have to go: up to 100 B at a time of forward (model.py:12)."
+    assert (
+        found.saving
+        == "To lower the peak by a tenth, 8 allocations at different times would have to go: up to 100 B at once of forward (model.py:12)."
+    )
+
+
+def test_modules_of_a_class_would_have_to_go_together():
+    rows = [
+        Allocation(size, 10 * at + start, 10 * at + start + 4, site=FORWARD._replace(module=f"{name}_{at}"))
+        for at, (name, size) in enumerate([("Attention", 99), ("Attention", 100), ("MLP", 98)])
+        for start in (0, 5)
+    ]
+    found = ss.analysis.memory(traced(rows), "module")
+    assert found.saving == (
+        "To lower the peak by a tenth, 6 allocations at different times would have to go: "
+        "up to 100 B at once in each of 2 Attention modules and up to 98 B at once of MLP_2."
+    )
+    assert [row.name for row in found.to_save.rows] == ["Attention_1", "Attention_0", "MLP_2"]
 
 
 def test_text_markdown_and_json_say_the_same():
@@ -180,7 +197,7 @@ def test_inputs_of_a_program_are_a_row():
     )
     assert [(row.name, row.bytes) for row in found.rows] == [("inputs", 9), ("x @ w", 4), ("unknown", 2)]
     assert found.answer.endswith("60 % of it is of inputs.")
-    assert found.saving == "To save a tenth, 1 allocation would have to go: 9 B of inputs."
+    assert found.saving == "To lower the peak by a tenth, 1 allocation would have to go: 9 B of inputs."
     assert not any("unknown" in note for note in found.notes)
 
 
@@ -230,9 +247,9 @@ def test_levels_of_different_allocators_tell_no_fragmentation():
 
 def test_too_many_pieces_and_too_much_before_are_told_apart():
     many = ss.analysis.memory(traced([Allocation(1, 1, 5) for _ in range(4000)]))
-    assert many.saving == "What would have to go to save a tenth cannot be named: these are more than 300 allocations."
+    assert many.saving == "What would have to go to lower the peak by a tenth cannot be named: these are more than 300 allocations."
     before = ss.analysis.memory(traced([Allocation(99, kind=BEFORE_THE_RECORDING), Allocation(1, 1, 5)]))
-    assert before.saving == "What would have to go to save a tenth cannot be named: too much was held before the recording."
+    assert before.saving == "What would have to go to lower the peak by a tenth cannot be named: too much was held before the recording."
 
 
 def test_memory_that_is_never_held_has_no_peak():

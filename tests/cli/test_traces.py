@@ -178,7 +178,7 @@ def test_memory_as_a_table(with_memory, path, capsys, options, row):
     assert main(["read", str(with_memory), "--memory", *options]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert row in lines
-    assert "[1] To save a tenth, 1 allocation would have to go: 1.0 MiB of forward (model.py:12)." in lines or options
+    assert "[1] To lower the peak by a tenth, 1 allocation would have to go: 1.0 MiB of forward (model.py:12)." in lines or options
     assert main(["read", str(path), "--memory"]) == 1
     check_refused(capsys, "tells nothing of memory", "profile_memory=True")
 

@@ -29,7 +29,7 @@ def test_names_are_escaped_and_the_page_needs_nothing():
     assert "<script" not in page
     assert "&lt;/td&gt;&lt;script&gt;f" in page
     assert "http" not in re.sub(r'"data:image/svg[^"]*"', "", page)
-    assert "To save a tenth, 1 allocation would have to go" in page
+    assert "To lower the peak by a tenth, 1 allocation would have to go" in page
 
 
 def test_a_table_of_very_many_rows_stays_small():

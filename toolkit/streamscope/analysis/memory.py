@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.code import NEARLY_ALL, UNKNOWN, Key, Placed, most_telling, numbered, operation_keys, site_key
+from streamscope.analysis.code import NEARLY_ALL, UNKNOWN, Key, Placed, class_of, most_telling, numbered, operation_keys, site_key
 from streamscope.analysis.table import LONGEST_NAME, device_words, page_markdown, page_text
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
@@ -278,12 +278,26 @@ class MemoryUse(Result):
             before = sum(row.bytes for row in self.held_by("kind") if row.name == BEFORE_THE_RECORDING)
             pieces = 10 * before < 9 * self.peak.bytes
             why = f"these are more than {MOST_TO_GO} allocations" if pieces else "too much was held before the recording"
-            return f"What would have to go to save a tenth cannot be named: {why}."
+            return f"What would have to go to lower the peak by a tenth cannot be named: {why}."
         again = found.allocations > sum(row.allocations for row in found.rows)
-        size = "up to {} at a time" if again else "{}"
-        named = [f"{size.format(binary_size(row.bytes))} of {self._called(row)}" for row in found.rows[:_MOST_NAMED]]
-        named += [f"{len(found.rows) - _MOST_NAMED} more"] if len(found.rows) > _MOST_NAMED else []
-        return f"To save a tenth, {counted(found.allocations, 'allocation')} would have to go: {listed(named)}."
+        named = [self._to_go(rows, again=again) for rows in self._alike(found.rows)]
+        named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
+        times = " at different times" if again else ""
+        return f"To lower the peak by a tenth, {counted(found.allocations, 'allocation')}{times} would have to go: {listed(named)}."
+
+    def _alike(self, rows: Iterable[MemoryRow]) -> list[list[MemoryRow]]:
+        """Return the modules of each class together, and other rows alone."""
+        alike = dict[object, list[MemoryRow]]()
+        for row in rows:
+            alike.setdefault(class_of(row.name) if self.by == "module" else row, []).append(row)
+        return list(alike.values())
+
+    def _to_go(self, rows: Sequence[MemoryRow], *, again: bool) -> str:
+        """Name what would have to go of rows that are alike; ``again`` where a row may take its memory several times."""
+        size = f"{'up to ' if again or len(rows) > 1 else ''}{binary_size(rows[0].bytes)}{' at once' if again else ''}"
+        if len(rows) == 1:
+            return f"{size} of {self._called(rows[0])}"
+        return f"{size} in each of {len(rows)} {shortened_inside(class_of(rows[0].name), 2 * LONGEST_NAME)} modules"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -411,7 +425,7 @@ def memory(trace: Trace, by: By | None = None, gpu: int | None = None) -> Memory
     >>> print(found.answer)
     The GPU holds at most 4.0 MiB, first at 0.010 µs; 75 % of it is of an unknown line.
     >>> print(found.saving)
-    To save a tenth, 1 allocation would have to go: 3.0 MiB of an unknown line.
+    To lower the peak by a tenth, 1 allocation would have to go: 3.0 MiB of an unknown line.
     """
     if not isinstance(trace, Trace):
         raise TraceError(f"memory is that of a trace, not of {a_kind(trace)}", hint='a run has one: runs["graph"].trace')
