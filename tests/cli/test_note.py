@@ -80,7 +80,7 @@ def test_a_number_that_several_engines_have_needs_the_engine(runs, tmp_path, cap
         ss.load_comparison(folder).without_note(1)
     assert printed(capsys, folder, "--remove", "1") == [["no", "notes"]]
     assert main(["note", str(folder), "x", "--engine", "graph", "--at", "9s"]) == 1
-    check_refused(capsys, "--at 9000000.0 is not a time of the trace", "in µs")
+    check_refused(capsys, "--at 9s is not a time of the trace", "in µs")
 
 
 def test_damaged_notes_are_told_without_a_word_of_python(path, capsys):
@@ -96,7 +96,8 @@ def test_damaged_notes_are_told_without_a_word_of_python(path, capsys):
     [
         (["x", "--at", "5"], 2, "'5' is not a time with a unit, such as 20us", "--help"),
         (["x", "--at", "nan us"], 2, "is not a time with a unit", "--help"),
-        (["x", "--at", "1s"], 1, "--at 1000000.0 is not a time of the trace", "in µs, from 0.000 to 26.000"),
+        (["x", "--at", "1s"], 1, "--at 1s is not a time of the trace", "in µs, from 0.000 to 26.000"),
+        (["x", "--at", "5 us", "--until", "1.5us"], 1, "--until 1.5us is before --at 5 us", "swap them"),
         (["x", "--until", "1us"], 2, "--until needs a start", "give --at, too"),
         (["--at", "1us"], 2, "--at, --until and --lane are of a note to add", "give its text"),
         (["x", "--remove", "1"], 2, "--remove takes no text", "remove the note first"),

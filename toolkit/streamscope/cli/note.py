@@ -34,8 +34,17 @@ _OPTIONS = {
     "number=": "--remove ",
     "with_note() adds one": "streamscope note FILE TEXT adds one",
 }
-"""What errors say, and what was typed. Times in errors are in µs, and hints say so."""
+"""What errors say, and what was typed."""
 _OPTION = re.compile("|".join(map(re.escape, _OPTIONS)))
+
+
+class _Typed(float):
+    """A time in µs, which errors name as it was typed."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
 
 
 def _time_us(text: str) -> float:
@@ -43,7 +52,9 @@ def _time_us(text: str) -> float:
     found = _TIME.fullmatch(text)
     if not found:
         raise typer.BadParameter(f"{text!r:.40} is not a time with a unit, such as 20us, 1.25ms or 2s")
-    return float(Fraction(found[1]) * _IN_US[found[2]])
+    time_us = _Typed(Fraction(found[1]) * _IN_US[found[2]])
+    time_us.text = text.strip()
+    return time_us
 
 
 def note(
