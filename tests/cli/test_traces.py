@@ -239,9 +239,22 @@ def test_a_folder_says_which_of_its_files_can_be_read(trace, tmp_path, capsys):
     assert f"{str(folder)!r} is a folder" in capsys.readouterr().err
     file = trace.to_kineto(folder / "host_1.2.pt.trace.json")
     assert main(["read", str(folder)]) == 1
-    assert f"hint: name a file: {str(file)!r} is in it" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"hint: name a file: {str(file)!r} is in it" in said
+    assert "ranks" not in said
     assert main(["compare", str(file)]) == 1
     assert "is a trace, not captured code" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", [".", "job"])
+def test_a_folder_of_several_traces_says_what_reads_ranks(trace, tmp_path, capsys, named):
+    job = tmp_path / "job"
+    job.mkdir()
+    for rank in range(2):
+        trace.to_kineto(job / f"rank{rank}.json")
+    assert main(["read", str(tmp_path / named)]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"rank0.json' is in it; of a job of several ranks, streamscope ranks or ss.read_ranks reads {str(job)!r}" in said
 
 
 def test_standard_input_is_not_read(capsys):

@@ -177,12 +177,16 @@ def _check_is_no_folder(path: Path) -> None:
     """List the readable traces of a folder: TensorBoard's, for one, holds those of PyTorch's and JAX's profilers."""
     if (path / "comparison.json").is_file():
         inside = next(iter(sorted(path.glob("*.parquet"))), None)
-        hint = "ss.load_comparison reads it" + (f"; {str(inside)!r} is the trace of one engine" if inside else "")
-        raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint=hint)
+        said = "ss.load_comparison reads it" + (f"; {str(inside)!r} is the trace of one engine" if inside else "")
+        raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint=said)
     if path.is_dir():
-        deeper = sorted(path.glob("plugins/profile/*/*"), reverse=True)  # TensorBoard's folders, the newest first.
-        inside = next(filter(is_trace, [*sorted(path.iterdir()), *deeper][:_MOST_LOOKED_AT]), None)
-        raise TraceError(f"{str(path)!r} is a folder", hint=f"name a file: {str(inside)!r} is in it" if inside else None)
+        # TensorBoard's folders, the newest first; else folders of jobs.
+        deeper = sorted(path.glob("plugins/profile/*/*"), reverse=True) or sorted(path.glob("*/*"))
+        traces = list(filter(is_trace, [*sorted(path.iterdir()), *deeper][:_MOST_LOOKED_AT]))
+        hint = f"name a file: {str(traces[0])!r} is in it" if traces else None
+        if traces and sum(each.parent == traces[0].parent for each in traces) > 1:
+            hint = f"{hint}; of a job of several ranks, streamscope ranks or ss.read_ranks reads {str(traces[0].parent)!r}"
+        raise TraceError(f"{str(path)!r} is a folder", hint=hint)
 
 
 def is_trace(path: Path) -> bool:
