@@ -354,9 +354,20 @@ def joined(what: str, timeout_s: float | None = TIMEOUT_S) -> Iterator[None]:
         yield
 
 
+_connected: tuple[Any, Any] = (None, None)
+"""The group's store, and our connection to it: one for all blocks."""
+
+
 def _own_store(distributed: Any) -> Any:
     """Return the group's store, by a connection of our own: a call of PyTorch's that waits holds the other one."""
+    global _connected  # noqa: PLW0603 — a process has one group
     store = distributed.distributed_c10d._get_default_store()  # noqa: SLF001 — no public way
+    if _connected[0] is not store:
+        _connected = (store, _connection(distributed, store))
+    return _connected[1]
+
+
+def _connection(distributed: Any, store: Any) -> Any:
     with suppress(Exception):  # Not each version of PyTorch, nor each store, can do that.
         return store.clone()
     while hasattr(store, "underlying_store"):
