@@ -352,7 +352,7 @@ function drawLine(ctx, scene, group, line, toY, base, front) {
  * @param {CounterLane} lane
  * @param {(value: number) => number} toY
  */
-function drawPeak(ctx, scene, group, { peak, lines, unit }, toY) {
+function drawPeak(ctx, scene, group, { peak, lines, unit, high }, toY) {
   const { geometry: g, theme } = sceneOf(scene, group);
   const value = peak === null ? null : valueAt(lines[0], peak);
   if (peak === null || value === null) return;
@@ -363,7 +363,8 @@ function drawPeak(ctx, scene, group, { peak, lines, unit }, toY) {
   ctx.fill();
   const words = `peak ${valueWords(value, unit)}`;
   const width = ctx.measureText(words).width;
-  write(ctx, scene, words, x + g.px(80) + width > g.right ? x - g.px(8) - width : x + g.px(8), y + g.px(8), theme.ink);
+  const end = g.right - ctx.measureText(valueWords(high, unit)).width - g.px(12); // Behind it stands the largest value.
+  write(ctx, scene, words, x + g.px(8) + width > end ? Math.min(x - g.px(8), end) - width : x + g.px(8), y + g.px(8), theme.ink);
 }
 
 /**
