@@ -164,6 +164,7 @@ def test_a_report_shows_where_time_goes(trace, tmp_path, browser, violations, bu
     assert lit == ["GPU", "Net_0", "<b>forward", "matmul"]
     # The tables are sorted by their headings. On paper none scrolls: Chromium leaves out a row of those that do at the end of a page.
     lines = page.locator(".ss-sortable").first
+    assert lines.locator("th").count() == lines.locator("th[aria-sort=none]").count() > 1  # They say that they sort.
     for sort, order in (("descending", ["loss", "<b>forward"]), ("ascending", ["<b>forward", "loss"])):
         lines.get_by_role("button", name="kernels").press("Enter")
         assert lines.locator(f"[aria-sort={sort}]").inner_text() == "kernels"

@@ -29,6 +29,7 @@
     .ss-file summary { cursor: pointer; }
     .ss-sortable th button { all: unset; cursor: pointer; }
     .ss-sortable th button:is(:hover, :focus-visible) { text-decoration: underline; }
+    .ss-sortable [aria-sort=none] button::after { content: " ↕" / ""; opacity: 0.5; }
     .ss-sortable [aria-sort=descending] button::after { content: " ▾"; }
     .ss-sortable [aria-sort=ascending] button::after { content: " ▴"; }
     .ss-file p.ss-failed { border-left: 3px solid var(--jp-error-color1); padding-left: 10px; white-space: pre-wrap; }`;

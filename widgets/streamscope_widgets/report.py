@@ -61,6 +61,7 @@ section td { white-space: nowrap; }
 section :is(th, td):first-child { text-align: left; padding-left: 0 !important; }
 .ss-sortable th button { all: unset; cursor: pointer; }
 .ss-sortable th button:is(:hover, :focus-visible) { text-decoration: underline; }
+@media screen { .ss-sortable [aria-sort=none] button::after { content: " ↕" / ""; opacity: 0.5; } }
 .ss-sortable [aria-sort=descending] button::after { content: " ▾"; } .ss-sortable [aria-sort=ascending] button::after { content: " ▴"; }
 section img, noscript svg { max-width: 100%; height: auto; }
 .missing { margin: 0 0 12px; padding: 8px 12px; border-left: 3px solid var(--accent); background: var(--wash); }

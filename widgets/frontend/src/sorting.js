@@ -48,6 +48,7 @@ export function sortTables(page) {
       button.type = "button";
       button.addEventListener("click", () => sort(heading));
       heading.replaceChildren(button);
+      aria(heading, { sort: "none" });
     }
     /** @param {HTMLTableCellElement} by */
     const sort = (by) => {
@@ -58,8 +59,7 @@ export function sortTables(page) {
       const order = orderOf(cells, falls);
       bodies.forEach((body, at) => body.append(...order.splice(0, sizes[at]).map((place) => rows[place])));
       for (const heading of headings) {
-        if (heading.cellIndex === by.cellIndex) aria(heading, { sort: falls ? "ascending" : "descending" });
-        else heading.removeAttribute("aria-sort");
+        aria(heading, { sort: heading.cellIndex !== by.cellIndex ? "none" : falls ? "ascending" : "descending" });
       }
     };
   }
