@@ -130,3 +130,9 @@ def test_collectives_of_a_group_without_an_order_are_named():
 def test_a_list_holds_captured_code_only():
     with pytest.raises(ProgramError, match="a list that is audited holds captured code, of one rank each"):
         ss.audit([lambda x: x])
+
+
+def test_ranks_that_are_not_given_are_told():
+    (found,) = ss.audit([capture(DATA_PARALLEL, ranks=range(8))] * 2, progress=False).of(Kind.DEADLOCK)
+    assert found.severity is Severity.WARNING
+    assert "The captures are of 2 ranks, by rank. Nothing is known of 6 ranks of group '0' from rank 2 on." in found.message

@@ -73,11 +73,12 @@ def collective_findings(ranks: Sequence[RankGraph], multiprocessors: int) -> lis
     known = [known_before(rank.order) for rank in ranks]
     sequences = [_sequences(rank) for rank in ranks]
     found = [*_unmatched(ranks, sequences)]
+    absent = [*_absent(ranks, sequences)]
     if not found:
         found += [*_unordered(ranks, known, sequences)]
     if not found:
         found += [*_circles(ranks, known, sequences)]
-    return [*found, *_crowded(ranks, known, sequences, multiprocessors)]
+    return [*found, *_crowded(ranks, known, sequences, multiprocessors), *absent]
 
 
 def _sequences(rank: RankGraph) -> dict[str, list[int]]:
@@ -128,6 +129,20 @@ def _unmatched(ranks: Sequence[RankGraph], sequences: Sequence[Mapping[str, Sequ
                     message = f"Number {place + 1} of group {name!r} is {here} on rank {first}, and {there} on rank {other}."
                     yield _error(message, ranks[first], [at])
                     return
+
+
+def _absent(ranks: Sequence[RankGraph], sequences: Sequence[Mapping[str, Sequence[int]]]) -> Iterator[Finding]:
+    """Yield a warning for the first communicator that has ranks beyond those given."""
+    for rank, each in enumerate(sequences):
+        for name, nodes in each.items():
+            if absent := [one for one in _communication(ranks[rank], nodes[0]).ranks if one >= len(ranks)]:
+                who = f"{counted(len(absent), 'rank')} of group {name!r} from rank {absent[0]} on"
+                message = f"The captures are of {counted(len(ranks), 'rank')}, by rank. Nothing is known of {who}."
+                operation = ranks[rank].operations[nodes[0]]
+                yield Finding(
+                    Kind.DEADLOCK, Severity.WARNING, (operation,), (), message, "give the capture of every rank, in the order of ranks."
+                )
+                return
 
 
 def _unordered(ranks: Sequence[RankGraph], known: Sequence[Bits], sequences: Sequence[Mapping[str, Sequence[int]]]) -> Iterator[Finding]:
