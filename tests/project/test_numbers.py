@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import sys
 
 import pytest
 
 
+@pytest.fixture(scope="module", autouse=True)
+def scripts(repository):
+    sys.path.insert(0, str(repository / "scripts"))
+    yield
+    sys.path.remove(str(repository / "scripts"))
+
+
 @pytest.fixture(scope="module")
-def tables(repository):
-    spec = importlib.util.spec_from_file_location("measured_tables", repository / "scripts" / "measured_tables.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def tables(scripts):
+    return importlib.import_module("measured_tables")
 
 
 def test_the_measured_tables_are_those_of_the_data(repository, tables):
@@ -22,9 +27,12 @@ def test_the_measured_tables_are_those_of_the_data(repository, tables):
         assert text == tables.page_with_tables(text), f"run scripts/measured_tables.py: {name} is older than the data"
         shown += [place[1] for place in tables.PLACE.findall(text)]
     assert sorted(shown) == sorted(tables.TABLES)
-    for name, chart in tables.CHARTS.items():
+
+
+def test_the_charts_are_those_of_the_data(repository):
+    for name, chart in importlib.import_module("headline_charts").CHARTS.items():
         picture = (repository / "docs" / "headlines" / f"{name}.svg").read_text(encoding="utf-8")
-        assert picture == chart() + "\n", f"run scripts/measured_tables.py: the chart {name} is older than the data"
+        assert picture == chart() + "\n", f"run scripts/headline_charts.py: the chart {name} is older than the data"
 
 
 def test_results_that_the_documentation_rests_on_are_good(tables):
