@@ -1,6 +1,6 @@
 """Steps with collectives through `ss.parallelise`, against their capture and against overlap by hand, and stressed with random delays.
 
-``python -m torch.distributed.run --nproc-per-node 2 benchmarks/collective_orders.py --cases dp-4096x8,tp-256 --replays 1000``
+``python -m torch.distributed.run --nproc-per-node 2 benchmarks/collective_orders.py --cases dp-4096x8,tp-256:10000 --replays 1000``
 prints a line of JSON for each case. Each process has a time limit, since collectives that wait for each other never end.
 """
 
@@ -26,7 +26,10 @@ import streamscope as ss
 HALF = torch.bfloat16
 TIMED, TURNS = 10, 7
 """Replays between two events, and how often they are timed: the median counts."""
+LAPS = 7, 31, 100
+"""Replays from the same weights until results are compared: one of these at random."""
 Call = Callable[..., Any]
+Part = Callable[[torch.Tensor], torch.Tensor]
 
 
 def data_parallel(width: int, layers: int, rows: int) -> tuple[Call, Call, list[torch.Tensor], tuple[torch.Tensor, ...]]:
@@ -75,22 +78,41 @@ def data_parallel(width: int, layers: int, rows: int) -> tuple[Call, Call, list[
 
 
 def tensor_parallel(tokens: int, width: int = 4096, blocks: int = 4) -> tuple[Call, Call, list[torch.Tensor], tuple[torch.Tensor, ...]]:
-    """Return two micro-batches through tensor-parallel blocks, one after the other, the same by hand, no weights and the inputs."""
+    """Return two micro-batches through tensor-parallel blocks, one after the other, the same by hand, no weights and the inputs.
+
+    A block is attention and a multilayer perceptron, and each of them ends with an all-reduce.
+    """
     torch.manual_seed(1 + dist.get_rank())
-    inner = 4 * width // dist.get_world_size()
-    pairs = [
-        tuple(torch.randn(*shape, device="cuda", dtype=HALF) * 0.01 for shape in ((width, inner), (inner, width))) for _ in range(blocks)
-    ]
+    heads = width // 128 // dist.get_world_size()
+    beside = torch.cuda.Stream()
+
+    def weight(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda", dtype=HALF) * 0.01
+
+    def attention() -> Part:
+        come, go = weight(width, 3 * 128 * heads), weight(128 * heads, width)
+
+        def part(x: torch.Tensor) -> torch.Tensor:
+            query, key, value = (x @ come).view(1, tokens, 3, heads, 128).permute(2, 0, 3, 1, 4)
+            found = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+            return found.transpose(1, 2).reshape(tokens, 128 * heads) @ go
+
+        return part
+
+    def perceptron() -> Part:
+        up, down = weight(width, 4 * 128 * heads), weight(4 * 128 * heads, width)
+        return lambda x: torch.relu(x @ up) @ down
+
+    parts = [part() for _ in range(blocks) for part in (attention, perceptron)]
     torch.manual_seed(7)
     batches = tuple(torch.randn(tokens, width, device="cuda", dtype=HALF) for _ in range(2))
-    beside = torch.cuda.Stream()
 
     def written(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found = []
         for x in inputs:
             y = x
-            for up, down in pairs:
-                h = torch.relu(y @ up) @ down
+            for part in parts:
+                h = part(y)
                 dist.all_reduce(h)
                 y = y + h
             found.append(y)
@@ -99,12 +121,12 @@ def tensor_parallel(tokens: int, width: int = 4096, blocks: int = 4) -> tuple[Ca
     def by_hand(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         main, current = torch.cuda.current_stream(), list(inputs)
         done, sums = [torch.cuda.Event() for _ in inputs], list(inputs)
-        for number, (up, down) in enumerate(pairs):
+        for number, part in enumerate(parts):
             for at in range(2):
                 if number:
                     main.wait_event(done[at])
                     current[at] = current[at] + sums[at]
-                sums[at] = torch.relu(current[at] @ up) @ down
+                sums[at] = part(current[at])
                 beside.wait_stream(main)
                 with torch.cuda.stream(beside):
                     dist.all_reduce(sums[at])
@@ -161,6 +183,29 @@ def resnet18() -> tuple[Call, Call, list[torch.Tensor], tuple[torch.Tensor, ...]
     return written, by_hand, [*(one.data for one in parameters), *model.buffers()], (batch,)
 
 
+def fsdp2() -> tuple[Call, Call, list[torch.Tensor], tuple[torch.Tensor, ...]]:
+    """Return a training step with FSDP2, which overlaps by itself, twice, its weights and its input."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(6))).cuda()
+    for layer in (*model, model):
+        fully_shard(layer)
+    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
+    torch.manual_seed(1 + dist.get_rank())
+    batch = torch.randn(512, 2048, device="cuda")
+
+    def written(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            optimiser.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimiser.step()
+            return loss.detach()
+
+    return written, written, [one.to_local().data for one in model.parameters()], (batch,)
+
+
 CASES: dict[str, Callable[[], Any]] = {
     "dp-4096x8": lambda: data_parallel(4096, 8, 1024),
     "dp-2048x8": lambda: data_parallel(2048, 8, 4096),
@@ -170,6 +215,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "tp-1024": lambda: tensor_parallel(1024),
     "tp-4096": lambda: tensor_parallel(4096),
     "resnet18": resnet18,
+    "fsdp2": fsdp2,
 }
 
 
@@ -203,22 +249,39 @@ def medians_us(calls: dict[str, Call]) -> dict[str, float]:
     return {name: round(float(np.median(times)), 1) for name, times in found.items()}
 
 
-def results_of(call: Call, looked_at: Sequence[torch.Tensor], replays: int, *, delays: bool) -> list[torch.Tensor]:
-    """Return copies of all results and weights, ten times over so many replays, with random delays on random ranks."""
-    drawn, found = np.random.default_rng(dist.get_rank()), []
-    for _ in range(10):
-        for _ in range(replays // 10):
-            if delays and drawn.random() < 0.1:
-                torch.cuda._sleep(int(drawn.integers(1, 400_000)))  # noqa: SLF001 — no public way
-            call()
-        torch.cuda.synchronize()
-        found += [one.clone() for one in looked_at]
-    return found
-
-
 def bits_of(values: torch.Tensor) -> torch.Tensor:
     """Return values as whole numbers, of which NaN is equal to itself."""
     return values.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[values.itemsize])
+
+
+def replayed(call: Call, times: int, drawn: np.random.Generator | None = None) -> None:
+    """Replay a graph, with random delays in one of ten replays where ``drawn`` is given, and wait."""
+    for _ in range(times):
+        if drawn is not None and drawn.random() < 0.1:
+            torch.cuda._sleep(int(drawn.integers(1, 400_000)))  # noqa: SLF001 — no public way
+        call()
+    torch.cuda.synchronize()
+
+
+def wrong_laps(right: Call, call: Call, put_back: Call, looked_at: Sequence[Sequence[torch.Tensor]], replays: int) -> int:
+    """Return after how many laps from the same weights a graph has left other bits than its capture, with random delays on random ranks.
+
+    ``looked_at``: results and weights of the capture, and those of the other graph.
+    """
+    put_back()
+    expected, done = {}, 0
+    for length in LAPS:
+        replayed(right, length - done)
+        expected[length], done = [one.clone() for one in looked_at[0]], length
+    delays, lengths = np.random.default_rng(1 + dist.get_rank()), np.random.default_rng(0)  # Laps are as long on each rank.
+    wrong, done = 0, 0
+    while done < replays:
+        length = int(lengths.choice(LAPS))
+        put_back()
+        replayed(call, length, delays)
+        wrong += any(not torch.equal(bits_of(one), bits_of(other)) for one, other in zip(expected[length], looked_at[1], strict=True))
+        done += length
+    return wrong
 
 
 def measured(name: str, replays: int, check: int) -> dict[str, Any]:
@@ -246,11 +309,8 @@ def measured(name: str, replays: int, check: int) -> dict[str, Any]:
             slot.memory.copy_(value)
         results = [one if isinstance(one, torch.Tensor) else torch.as_tensor(one) for one in fast.captured.results]
         theirs = kept[1] if isinstance(kept[1], tuple) else (kept[1],)
-        put_back()
-        right = results_of(captured, (*theirs, *weights), replays, delays=False)
-        put_back()
-        found = results_of(ours, (*results, *weights), replays, delays=True)
-        equal = all(torch.equal(bits_of(one), bits_of(other)) for one, other in zip(right, found, strict=True))
+        looked_at = (*theirs, *weights), (*results, *weights)
+        wrong = wrong_laps(captured, ours, put_back, looked_at, replays)
         times = medians_us({"captured": captured, "ours": ours, "by hand": hand})
         put_back()
     facts = {"case": name, "gpus": dist.get_world_size(), "device": torch.cuda.get_device_name(), "made_s": round(made_s, 1), **times}
@@ -259,7 +319,7 @@ def measured(name: str, replays: int, check: int) -> dict[str, Any]:
     return {
         **facts,
         **gains,
-        "bit_equal": equal,
+        "bit_equal": not wrong,
         "replays": replays,
         "unknown": dict(list(unknown.items())[:3]),
         "verdict": fast.verdict,
@@ -281,9 +341,9 @@ def main() -> None:
     torch.cuda.set_device(rank)
     cupy.cuda.Device(rank).use()
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
-    for name in given.cases.split(","):
+    for name, _, replays in (one.partition(":") for one in given.cases.split(",")):
         try:
-            found = measured(name, given.replays, given.check)
+            found = measured(name, int(replays or given.replays), given.check)
         except Exception as error:  # noqa: BLE001 — told, and the next case is measured
             traceback.print_exc()
             found = {"case": name, "error": f"{type(error).__name__}: {error}"}
