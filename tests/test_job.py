@@ -5,6 +5,7 @@ The ranks are threads here, and the store is a dictionary; `benchmarks/job_fault
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import streamscope.job as job_module
 from streamscope.errors import EngineError, PeerError
 from streamscope.job import Job, differing_rank, gathered, joined, since_last_start, the_same
 
@@ -27,6 +29,9 @@ class Store(dict[str, str]):
 
     def check(self, keys):
         return all(key in self for key in keys)
+
+    def delete_key(self, key):
+        self.pop(key, None)
 
     def add(self, key, number):
         self[key] = self.get(key) + number if key in self else number
@@ -84,7 +89,7 @@ def run(*bodies, timeout_s=5.0, size=None, store=None, abort=lambda: None):
 
     def one(rank, body):
         try:
-            with Job(meet, rank, size or len(bodies), "1", timeout_s, abort) as job:
+            with Job(meet, rank, size or len(bodies), 1, timeout_s, abort) as job:
                 ends[rank] = body(job)
         except BaseException as error:  # noqa: BLE001 — looked at below
             ends[rank] = error
@@ -179,6 +184,31 @@ def test_a_rank_inside_a_collective_is_aborted_and_says_who_failed():
     assert time.monotonic() - start < 10
 
 
+def interrupted(monkeypatch, body):
+    """Return how a rank of the main thread ends that another one has failed, and that no abort brings back."""
+    monkeypatch.setattr(job_module, "_LEAVE_S", 0.02)
+    store = Store()
+    store.set("streamscope/1/failed/1", '[1, "failed: ValueError: no such layer", true]')
+    why = "rank 1 failed: ValueError: no such layer, so rank 0 stopped at 'the beginning'"
+    with pytest.raises(PeerError, match=why), Job(store, 0, 2, 1, 0.05, lambda: None) as job:
+        body(job)
+    time.sleep(0.05)  # An interrupt that came now would be the next one's.
+
+
+def test_a_rank_that_waits_for_something_else_is_interrupted(monkeypatch):
+    interrupted(monkeypatch, lambda job: time.sleep(20))
+
+
+def test_an_interrupt_while_the_block_ends_is_the_blocks(monkeypatch):
+    def ends(job):
+        late, watching, kill = threading.Event(), job._end_watching, signal.pthread_kill
+        monkeypatch.setattr(job, "_end_watching", lambda: (late.wait(5), watching()))
+        monkeypatch.setattr(signal, "pthread_kill", lambda *who: (late.set(), kill(*who)))
+        monkeypatch.setattr(job, "gathered", lambda *said: [])
+
+    interrupted(monkeypatch, ends)
+
+
 def test_an_error_of_the_rank_itself_stays_its_own():
     def own(job):
         raise ValueError("mine")
@@ -192,6 +222,16 @@ def test_a_group_made_anew_works_where_a_rank_did_not_come_before(group):
     assert block(0, timeout_s=0.05) == ["rank 1 did not come to 'capturing' within 0.05 s, so rank 0 stopped at 'capturing'"]
     group.store = Store()
     assert block(0, 1) == [[0, 1]] * 2
+
+
+def test_the_store_holds_no_more_after_many_blocks(group):
+    block(0, 1)
+    block(0, 1)
+    few = {key.split("/", 2)[-1] for key in group.store}
+    for _ in range(5):
+        block(0, 1)
+    assert {key.split("/", 2)[-1] for key in group.store} == few
+    assert len(group.store) == len(few)
 
 
 def test_a_store_that_is_gone_before_a_block_is_rank_0s_end_too(group):

@@ -36,6 +36,8 @@ _NEWS_S = 1.0
 """How long a rank waits for the reason of an error that may be another rank's."""
 _LEAVE_S = 2.0
 """How long rank 0, whose process most often holds the store, waits at the end until the others have read what it said."""
+_KEPT = ("0", "1", "failed", "left", "lives")
+"""Names of a rank's values in the store. Values of steps take the first two in turn: who comes to a step has read the one before."""
 _ANEW = "the process group is aborted: make it anew, with destroy_process_group and init_process_group, or restart the job"
 
 
@@ -50,6 +52,9 @@ class Store(Protocol):
 
     def check(self, keys: list[str], /) -> bool:
         """Tell whether all keys are there."""
+
+    def delete_key(self, key: str, /) -> Any:
+        """Delete a value."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +75,19 @@ class Job:
 
     ``store``: where the ranks meet; nobody else's blocking calls may hold it.
     ``rank`` and ``size``: which of how many.
-    ``name``: of this block, another one for each block and the same on all ranks.
+    ``number``: of this block among all, the same on all ranks.
     ``timeout_s``: how long ranks wait for each other.
     ``abort``: ends the collectives that wait, and with them the process group.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, name: str, timeout_s: float, abort: Callable[[], object]) -> None:
+    def __init__(self, store: Store, rank: int, size: int, number: int, timeout_s: float, abort: Callable[[], object]) -> None:
         self.rank, self.size, self.timeout_s = rank, size, timeout_s
-        self._store, self._name, self._abort = store, name, abort
+        self._store, self._number, self._abort = store, number, abort
         self._others = [one for one in range(size) if one != rank]
         self._count, self._step = 0, "the beginning"
         self._lost: _Lost | None = None
         self._aborted = self._waits = False
-        self._ended = threading.Event()
+        self._ended, self._ending = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._watch, name=THREAD, daemon=True)
         self._caller = threading.current_thread()
         self._token: Any = None
@@ -93,21 +98,34 @@ class Job:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        ended = error
         try:
             if error is None:
-                try:
-                    self.gathered("the end", None)
-                except PeerError as failed:
-                    error = failed
-                    raise
-            elif not isinstance(error, PeerError) and (lost := self._cause(error)) is not None:
-                # Aborted collectives and interrupted waits raise errors of their own, which do not say why.
-                raise self._error(lost) from error
+                self.gathered("the end", None)
+        except BaseException as failed:  # noqa: BLE001 — raised below
+            ended = failed
+        try:
+            self._end_watching()
+        except KeyboardInterrupt as interrupt:
+            ended = ended or interrupt
+        _CURRENT.reset(self._token)
+        if ended is not None and not isinstance(ended, PeerError) and (lost := self._cause(ended)) is not None:
+            # Aborted collectives and interrupted waits raise errors of their own, which do not say why.
+            reason = self._error(lost)
+            reason.__cause__, ended = ended, reason
+        with suppress(Exception):  # The store may be what is lost.
+            self._leave(ended)
+        if ended is not None and ended is not error:
+            raise ended
+
+    def _end_watching(self) -> None:
+        """End the thread that watches; afterwards it interrupts nobody, and reads nothing that other ranks may delete."""
+        try:
+            with self._ending:
+                self._ended.set()
         finally:
-            self._ended.set()
-            _CURRENT.reset(self._token)
-            with suppress(Exception):  # The store may be what is lost.
-                self._leave(error)
+            self._ended.set()  # Its interrupt may come while this one waits for the lock.
+        self._thread.join(_LEAVE_S)
 
     def gathered(self, step: str, value: T) -> list[T]:
         """Return each rank's value, by rank, as soon as all have come to this step.
@@ -129,20 +147,29 @@ class Job:
             raise self._error(self._lost or _unreachable(error)) from error
         finally:
             self._waits = False
+        if self._count == 1:
+            self._forget_block_before()
         if other := next((one for one in sorted(found) if found[one][0] != step), None):
             raise self._error(_Lost(other, f"came to {found[other][0]!r}, and rank {self.rank} to {step!r}", at_once=True))
         return [found[one][1] for one in range(self.size)]
 
+    def _forget_block_before(self) -> None:
+        """Delete what this rank said in the block before, which all ranks have left."""
+        with suppress(Exception):  # Not each store can do that.
+            for name in _KEPT:
+                self._store.delete_key(self._key(name, self.rank, self._number - 1))
+
     def _said(self, step: str, value: Any) -> dict[int, Any]:
         """Return step and value of each rank, as soon as all have said them."""
-        self._set(f"{self._count}/{self.rank}", [step, value])
+        place = str(self._count % 2)
+        self._set(place, [self._count, step, value])
         found = {self.rank: [step, value]}
         start = time.monotonic()
         while missing := [one for one in self._others if one not in found]:
             waited_s = time.monotonic() - start  # Before the look: a store may take seconds to answer.
             for one in missing:
-                if (said := self._get(f"{self._count}/{one}")) is not None:
-                    found[one] = said
+                if (said := self._get(place, one)) is not None and said[0] == self._count:
+                    found[one] = said[1:]
             if len(found) == self.size:
                 break
             if (lost := self._lost or self._failed()) is not None:
@@ -169,15 +196,15 @@ class Job:
         """Let the other ranks know why this one does not go on, and leave when they know."""
         if error is not None:
             lost = self._lost or _Lost(self.rank, _why(error))
-            self._set(f"failed/{self.rank}", [lost.rank, lost.why, lost.at_once])
-        self._set(f"left/{self.rank}", True)
+            self._set("failed", [lost.rank, lost.why, lost.at_once])
+        self._set("left", True)
         limit = time.monotonic() + _LEAVE_S
-        while self.rank == 0 and time.monotonic() < limit and not self._store.check([self._key(f"left/{one}") for one in self._others]):
+        while self.rank == 0 and time.monotonic() < limit and not self._store.check([self._key("left", one) for one in self._others]):
             time.sleep(_FIRST_PAUSE_S)
 
     def _failed(self) -> _Lost | None:
         """Return the first rank that says that it, or another one, does not go on."""
-        said = (self._get(f"failed/{one}") for one in self._others)
+        said = (self._get("failed", one) for one in self._others)
         return next((_Lost(*one) for one in said if one is not None), None)
 
     def _error(self, lost: _Lost) -> PeerError:
@@ -194,7 +221,7 @@ class Job:
             try:
                 if now - beaten >= _BEAT_EVERY_S:
                     beaten = now
-                    self._set(f"lives/{self.rank}", now)
+                    self._set("lives", now)
                     seen = {one: self._sign_of_life(one, before) for one, before in seen.items()}
                 lost = self._lost or self._failed() or self._silent(seen, now)
             except Exception as error:  # noqa: BLE001 — whatever a store raises, it cannot be reached
@@ -209,7 +236,7 @@ class Job:
                 return
 
     def _sign_of_life(self, rank: int, before: tuple[Any, float]) -> tuple[Any, float]:
-        said = self._get(f"lives/{rank}")
+        said = self._get("lives", rank)
         return before if said == before[0] else (said, time.monotonic())
 
     def _silent(self, seen: Mapping[int, tuple[Any, float]], now: float) -> _Lost | None:
@@ -224,22 +251,24 @@ class Job:
         aborting = threading.Thread(target=self._abort_quietly, name=THREAD, daemon=True)
         aborting.start()
         aborting.join(_LEAVE_S)
-        if not self._ended.wait(_LEAVE_S) and self._caller is threading.main_thread() and self._caller.ident is not None:
-            signal.pthread_kill(self._caller.ident, signal.SIGINT)
+        self._ended.wait(_LEAVE_S)
+        with self._ending:  # Not behind the block, where nobody would know what for.
+            if not self._ended.is_set() and self._caller is threading.main_thread() and self._caller.ident is not None:
+                signal.pthread_kill(self._caller.ident, signal.SIGINT)
 
     def _abort_quietly(self) -> None:
         with suppress(Exception):
             self._abort()
 
-    def _key(self, name: str) -> str:
-        return f"streamscope/{self._name}/{name}"
+    def _key(self, name: str, rank: int, number: int | None = None) -> str:
+        return f"streamscope/{self._number if number is None else number}/{name}/{rank}"
 
     def _set(self, name: str, value: Any) -> None:
-        self._store.set(self._key(name), json.dumps(value))
+        self._store.set(self._key(name, self.rank), json.dumps(value))
 
-    def _get(self, name: str) -> Any:
-        """Return a value, or None where it is not there yet."""
-        key = self._key(name)
+    def _get(self, name: str, rank: int) -> Any:
+        """Return the value of a rank, or None where it is not there yet."""
+        key = self._key(name, rank)
         return json.loads(self._store.get(key)) if self._store.check([key]) else None
 
 
@@ -349,7 +378,7 @@ def joined(what: str, timeout_s: float | None = TIMEOUT_S) -> Iterator[None]:
         lost = _unreachable(error)
         raise PeerError(f"rank {lost.rank} {lost.why}, so rank {rank} stopped at {what!r}", hint=_ANEW) from error
     abort = distributed.distributed_c10d._abort_process_group  # noqa: SLF001 — no public way to end a collective that waits
-    with Job(store, rank, size, str(block), timeout_s, abort) as job:
+    with Job(store, rank, size, block, timeout_s, abort) as job:
         job.gathered(what, None)
         yield
 
