@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from streamscope.capturing.communication import without_links
 from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.memory import Access, Evidence, NodeMemory, regions_of
 from streamscope.capturing.nodes import LaunchableNode, Parameter, without_internals
-from streamscope.capturing.operators import Operator
+from streamscope.capturing.operators import Operator, is_trusted
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import Communication, GraphNode, NodeKind
@@ -219,6 +220,12 @@ def test_collectives_stay_a_chain_and_other_kernels_do_not_wait_for_them():
 def test_kernels_that_spin_on_the_memory_of_peers_keep_their_place(symbol):
     (memory,) = node_memories([kernel(7, A[0], symbol=symbol)], [operator(7)], ALL, TRITON)
     assert memory.why_unknown == "k: it spins on the memory of other GPUs"
+
+
+def test_copies_of_fsdp2_are_trusted_where_their_schemas_name_what_they_write():
+    names = "fsdp::chunk_cat", "fsdp::split_with_sizes_copy", "fsdp::all_gather_copy_in", "aten::mm", "mine::mm"
+    operators = [SimpleNamespace(_schema=SimpleNamespace(name=name)) for name in names]
+    assert list(map(is_trusted, operators)) == [True, True, False, True, False]
 
 
 def test_a_collective_that_no_operator_launched_is_not_understood():

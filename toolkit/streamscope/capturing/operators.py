@@ -209,6 +209,8 @@ class PlainOperators:
 
 _TRUSTED = ("aten", "prims")
 """Operators whose schemas name their outputs; of others, inputs count as written too."""
+_OF_FSDP2 = ("fsdp::split_with_sizes_copy", "fsdp::chunk_cat")
+"""Those of FSDP2 that call one operator of PyTorch's, ``out`` included: copies between its flat buffers and tensors."""
 BESIDE = "another thread ran while its operator did, and may have launched it"
 _WRITTEN_ANYWAY = ("running_mean", "running_var", "dropout_state")
 """Arguments that batch norms and recurrent networks change, though their schemas do not say so."""
@@ -515,7 +517,8 @@ def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 def is_trusted(function: Any) -> bool:
     """Tell an operator of PyTorch's own, whose schema names its outputs."""
-    return function._schema.name.partition("::")[0] in _TRUSTED  # noqa: SLF001 — no public way
+    name = function._schema.name  # noqa: SLF001 — no public way
+    return name in _OF_FSDP2 or name.partition("::")[0] in _TRUSTED
 
 
 @cache
