@@ -6,6 +6,7 @@ RCCL #2179 and #2191 (no room for the channels of all), and a rank that leaves o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ ALL, LEFT, RIGHT = "0", "left", "right"
 MULTIPROCESSORS = 132
 
 
-def capture(steps, ranks=(0, 1), blocks=16):
+def capture(steps, ranks=(0, 1), blocks=16, symbol=""):
     """Return captured code of steps such as ``"k"`` for a kernel or ``("all_reduce", group, bytes, stream)`` on some streams."""
     nodes, last, places = [], {}, []
     for number, step in enumerate(steps):
@@ -32,10 +33,10 @@ def capture(steps, ranks=(0, 1), blocks=16):
         after = tuple({last[one] for one in (stream, 0) if one in last} if not kind or stream not in last else {last[stream]})
         communication = Communication(kind, group, tuple(ranks), nbytes, len(places)) if kind else None
         places += [number] if kind else []
-        nodes.append(
-            GraphNode(NodeKind.KERNEL, "kernel", after, (blocks, 1, 1), (512, 1, 1), where="step.py:7", communication=communication)
-        )
+        shape = (blocks, 1, 1), (512, 1, 1)
+        nodes.append(GraphNode(NodeKind.KERNEL, "kernel", after, *shape, where="step.py:7", communication=communication))
         last[stream] = number
+    nodes[-1] = replace(nodes[-1], symbol=symbol)
     memories = [NodeMemory((uses_links(),) if node.communication else ()) for node in nodes]
     return captured_of(nodes, memories, [Cost(0, blocks=blocks, threads=512, alone_ns=1000.0)] * len(nodes))
 
@@ -104,6 +105,16 @@ def test_groups_side_by_side_need_room_for_all_their_channels(blocks):
     found = deadlocks(TWO_STREAMS, TWO_STREAMS, blocks=blocks)
     assert bool(found) is (2 * blocks > MULTIPROCESSORS)
     assert all(f"They hold {2 * blocks} multiprocessors, and there are {MULTIPROCESSORS}" in one.message for one in found)
+
+
+@pytest.mark.parametrize("symbol", ["", "one_shot_all_reduce_kernel<float>"])
+def test_an_order_of_ours_keeps_them_in_a_row_where_there_is_no_room(symbol):
+    """Two groups, or one and a kernel that spins on the memory of peers."""
+    steps = TWO_STREAMS if not symbol else ["k", ("all_reduce", LEFT, 256, 1), "k"]
+    captured = [capture(steps, blocks=blocks, symbol=symbol) for blocks in (66, 67)]
+    last = len(steps) - 1 if symbol else 2
+    assert [1 in one.certificate().order[last] for one in captured] == [False, True]
+    assert all(one.nodes[last].after == (0,) for one in captured)
 
 
 def test_one_stream_needs_no_room_for_two():

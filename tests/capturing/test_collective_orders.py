@@ -50,7 +50,8 @@ def micro_batches(group="0"):
 
 @pytest.fixture(autouse=True)
 def no_launches(monkeypatch):
-    """Let operations have a launch that nothing runs."""
+    """Let operations have a launch that nothing runs, on a GPU that is not there."""
+    monkeypatch.setattr(function, "_multiprocessors", lambda: 132)
     monkeypatch.setattr(function, "_launch", lambda nodes, kept, number, after: SimpleNamespace(node=nodes[number].number, cost=Cost(0)))
 
 

@@ -45,7 +45,7 @@ COSTS = st.builds(
 def captured_of(nodes, memories, costs, kinds=None, sources=None, replay_us=None, notes=()):
     """Return captured code without kernels, as a file holds it."""
     kinds, sources = kinds or [LaunchKind.KERNEL] * len(nodes), sources or [""] * len(nodes)
-    program = without_kernels("sample", nodes, memories, costs, kinds, sources, notes)
+    program = without_kernels("sample", nodes, memories, costs, kinds, sources, 132, notes)
     return LoadedCapture("sample", program, nodes, memories, "NVIDIA H200", "2026-11-22", replay_us)
 
 

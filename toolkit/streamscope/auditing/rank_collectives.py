@@ -11,11 +11,12 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Protocol
 
 from streamscope.auditing.findings import Finding, Kind, Severity
-from streamscope.devices.graph_node import Communication, GraphNode, NodeKind
+from streamscope.devices.graph_node import Communication, GraphNode, NodeKind, crowds
 from streamscope.order.ancestors import Bits, CircleError, has, known_before
 from streamscope.program.captured_graph import Edges
 from streamscope.program.operation import Operation, Program
@@ -78,7 +79,7 @@ def collective_findings(ranks: Sequence[RankGraph], multiprocessors: int) -> lis
         found += [*_unordered(ranks, known, sequences)]
     if not found:
         found += [*_circles(ranks, known, sequences)]
-    return [*found, *_crowded(ranks, known, sequences, multiprocessors), *absent]
+    return [*found, *_crowded(ranks, known, multiprocessors), *absent]
 
 
 def _sequences(rank: RankGraph) -> dict[str, list[int]]:
@@ -93,7 +94,7 @@ def _sequences(rank: RankGraph) -> dict[str, list[int]]:
 
 def _said(rank: RankGraph, at: int) -> str:
     node = rank.nodes[at]
-    return f"{node.communication}" + (f" ({node.where})" if node.where else "")
+    return f"{node.communication or node.name}" + (f" ({node.where})" if node.where else "")
 
 
 def _error(message: str, rank: RankGraph, nodes: Sequence[int], advice: str = _ADVICE) -> Finding:
@@ -178,30 +179,12 @@ def _circles(ranks: Sequence[RankGraph], known: Sequence[Bits], sequences: Seque
         yield _error(message, ranks[circle[0][0]], [circle[0][1]])
 
 
-def _crowded(
-    ranks: Sequence[RankGraph], known: Sequence[Bits], sequences: Sequence[Mapping[str, Sequence[int]]], multiprocessors: int
-) -> Iterator[Finding]:
+def _crowded(ranks: Sequence[RankGraph], known: Sequence[Bits], multiprocessors: int) -> Iterator[Finding]:
     """Yield collectives of several communicators that may run side by side and hold more multiprocessors than there are."""
-    for rank, each in enumerate(sequences):
-        for name, nodes in each.items():
-            others = [others for other, others in each.items() if other != name]
-            for at in nodes:
-                together = [at, *_beside(ranks[rank], known[rank], at, others)]
-                held = sum(_blocks(ranks[rank], one) for one in together)
-                if len(together) > 1 and held > multiprocessors:
-                    who = f"{counted(len(together), 'collective')}, {_said(ranks[rank], at)} among them, side by side"
-                    held_of = f"They hold {held} multiprocessors, and there are {multiprocessors}"
-                    message = f"Rank {rank} may run {who}. {held_of}: one may find no room, and another rank wait for it."
-                    yield _error(message, ranks[rank], together, "let one of them wait for another, or give each group fewer channels.")
-                    return
-
-
-def _beside(rank: RankGraph, before: Bits, at: int, others: Sequence[Sequence[int]]) -> list[int]:
-    """Return of each other communicator the largest collective that may run beside one."""
-    free = ([one for one in nodes if not has(before, at, one) and not has(before, one, at)] for nodes in others)
-    return [max(nodes, key=lambda one: _blocks(rank, one)) for nodes in free if nodes]
-
-
-def _blocks(rank: RankGraph, at: int) -> int:
-    """Return the blocks of a collective: each holds a multiprocessor while it waits."""
-    return prod(rank.nodes[at].grid)
+    for rank, each in enumerate(ranks):
+        for together in crowds(each.nodes, partial(has, known[rank]), multiprocessors):
+            who = f"{counted(len(together), 'collective')}, {_said(each, together[0])} among them, side by side"
+            held = f"They hold {sum(prod(each.nodes[one].grid) for one in together)} multiprocessors, and there are {multiprocessors}"
+            message = f"Rank {rank} may run {who}. {held}: one may find no room, and another rank wait for it."
+            yield _error(message, each, together, "let one of them wait for another, or give each group fewer channels.")
+            return

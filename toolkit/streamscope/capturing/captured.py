@@ -14,11 +14,12 @@ import numpy as np
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.communication import without_links
 from streamscope.capturing.memory import CaptureOrigin, NodeMemory, origin_words
-from streamscope.capturing.true_order import true_order
+from streamscope.capturing.true_order import all_orders, true_order
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import GraphNode, NodeKind, crowds, waiting_groups
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import ProgramError
+from streamscope.order.ancestors import has, known_before
 from streamscope.order.graph import path_lengths, without_implied
 from streamscope.program.captured_graph import COMMUNICATION, CapturedGraph, Edges
 from streamscope.program.foreign import CaptureInfo, ForeignProgram
@@ -296,12 +297,20 @@ class CapturedProgram(Result, ForeignProgram):
         raise ProgramError(f"captured {self.name!r} cannot be pickled", hint="load its file in each process: ss.load_captured(path)")
 
 
-def certified(name: str, nodes: Sequence[GraphNode], memories: Sequence[NodeMemory], notes: Sequence[str] = ()) -> Certificate:
+def certified(
+    name: str, nodes: Sequence[GraphNode], memories: Sequence[NodeMemory], multiprocessors: int, notes: Sequence[str] = ()
+) -> Certificate:
     """Work out the true order of nodes, and return its certificate.
 
+    ``multiprocessors``: of the GPU. Collectives that have no room side by side, also where the capture lets them, stay in a row.
     ``notes``: further notes of the certificate.
     """
-    return Certificate(name, nodes, memories, true_order(memories, tuple(node.after for node in nodes)), notes)
+    order = true_order(memories, tuple(node.after for node in nodes))
+    waiting = sorted(node for each in waiting_groups(nodes).values() for node in each)
+    if any(crowds(nodes, partial(has, known_before(order)), multiprocessors)):
+        behind = dict(zip(waiting[1:], waiting, strict=False))
+        order = all_orders([order, [(behind[node],) if node in behind else () for node in range(len(nodes))]])
+    return Certificate(name, nodes, memories, order, notes)
 
 
 def program_of(

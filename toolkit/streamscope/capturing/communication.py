@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.devices.graph_node import Communication, NodeKind
+from streamscope.devices.graph_node import Communication, NodeKind, spins_on_peers
 
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 _KINDS = {
@@ -29,8 +29,6 @@ _KINDS = {
 """Kinds by how operators are called without underscores, the longer names first; the rest of a name says how arguments are given."""
 _KERNELS = re.compile(r"(?:void )?(?:\w+::)*nccl(?:Dev|Symk?)?Kernel")
 """Kernels of NCCL."""
-_SPINS_ON_PEERS = re.compile(r"nccl\w*Symk|symm_mem|multimem_|[ot]\w+_shot_all_reduce|signal_pad|nvshmem", re.IGNORECASE)
-"""Kernels that read or write the memory of peers, as of symmetric memory: they spin until the others come."""
 SPINS = "it spins on the memory of other GPUs"
 _WIRE = 8, 16
 """Stands for the links: each collective uses them, so all of them stay a chain. It is no address of device memory."""
@@ -46,11 +44,6 @@ def is_collective(symbol: str) -> bool:
     True
     """
     return _KERNELS.match(symbol) is not None and not spins_on_peers(symbol)
-
-
-def spins_on_peers(symbol: str) -> bool:
-    """Tell a kernel that waits for other GPUs in their memory, and is no collective whose accesses are known."""
-    return _SPINS_ON_PEERS.search(symbol) is not None
 
 
 def uses_links() -> Access:

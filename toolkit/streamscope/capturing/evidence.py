@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from streamscope.capturing.allocations import Allocated
-from streamscope.capturing.communication import SPINS, belongs_to_collective, spins_on_peers, uses_links
+from streamscope.capturing.communication import SPINS, belongs_to_collective, uses_links
 from streamscope.capturing.cupy_captures import source_of
 from streamscope.capturing.memory import Access, AddressRange, Evidence, NodeMemory, around, united
 from streamscope.capturing.nodes import Around, LaunchableNode, Parameter, pointers_among
@@ -15,7 +15,7 @@ from streamscope.capturing.operators import Operator
 from streamscope.capturing.prototypes import Role, roles_in_name, roles_in_source
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.true_order import true_order
-from streamscope.devices.graph_node import NodeKind
+from streamscope.devices.graph_node import NodeKind, spins_on_peers
 from streamscope.program.captured_graph import Edges
 
 _OWN = r"(?:void )?at::native::(?:\(anonymous namespace\)::)?"

@@ -21,7 +21,7 @@ from streamscope.capturing.arrays import allowed, copy_of, device_address, fetch
 from streamscope.capturing.as_called import Apart, AsCalled, as_called, first_apart, results_of_plain_call
 from streamscope.capturing.capture_errors import let_variables_go, not_captured
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, certified, program_of
-from streamscope.capturing.communication import belongs_to_collective, is_collective, spins_on_peers, without_links
+from streamscope.capturing.communication import belongs_to_collective, is_collective, without_links
 from streamscope.capturing.cupy_captures import note_sources
 from streamscope.capturing.memory import AddressRange, CaptureOrigin, MemoryHeld, NodeMemory, inside, united, with_first_writers
 from streamscope.capturing.nodes import LaunchableNode, addresses_of, timed
@@ -31,7 +31,7 @@ from streamscope.capturing.stream_capture import Taken, casting_each_time, take
 from streamscope.capturing.true_order import all_orders, true_order
 from streamscope.capturing.write_detection import checked_memories
 from streamscope.devices.cuda.raw_graph import RawGraph
-from streamscope.devices.graph_node import Communication, GraphNode, NodeKind
+from streamscope.devices.graph_node import Communication, GraphNode, NodeKind, spins_on_peers
 from streamscope.errors import DeadlockError, EngineError, NoDeviceError, ProgramError, RaceError, StreamscopeError
 from streamscope.job import TIMEOUT_S, checked_timeout, current_timeout_s, differing_rank, gathered, go_alone, in_job, joined
 from streamscope.kernels.library.libraries import cuda_errors, driver_version, libraries
@@ -182,7 +182,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         chain = tuple((at - 1,) if at else () for at in range(len(numbers)))
         nodes = [replace(self.nodes[node], after=chain[at], operation=at) for at, node in enumerate(numbers)]
         memories, launchable = [self.memories[node] for node in numbers], [self._launchable[node] for node in numbers]
-        certificate = certified(self.name, nodes, memories, self.certificate().notes)
+        certificate = certified(self.name, nodes, memories, _multiprocessors(), self.certificate().notes)
         certificate = replace(certificate, order=all_orders(gathered("comparing orders", certificate.order)))
         assert isinstance(self.program.raw, RawGraph)
         raw = self.program.raw.reordered(numbers, chain, certificate.check, certificate.named)
@@ -315,7 +315,7 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
     # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
     kept = [*taken.kept, *arrays_memory_behind(addresses_of(nodes, memories))]
     described, sources = _described(nodes, taken.operators, where)
-    certificate = certified(title, described, memories, notes)
+    certificate = certified(title, described, memories, _multiprocessors(), notes)
     if in_job():
         # Memory lies elsewhere on each rank, so one may order more than another. All keep what any of them asks for.
         certificate = replace(certificate, order=all_orders(gathered("comparing orders", certificate.order)))
@@ -350,6 +350,11 @@ def _origin(memory: MemoryHeld, results: Sequence[Any]) -> CaptureOrigin:
     device = str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
     starts = tuple(map(device_address, results))
     return CaptureOrigin(device, datetime.now(UTC).isoformat(timespec="seconds"), versions, memory, starts)
+
+
+def _multiprocessors() -> int:
+    runtime = libraries().runtime
+    return int(runtime.getDeviceProperties(runtime.getDevice())["multiProcessorCount"])
 
 
 def _state_and_memories(

@@ -13,14 +13,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamscope.capturing.communication import is_collective, spins_on_peers
+from streamscope.capturing.communication import is_collective
 from streamscope.capturing.memory import Access, AddressRange, Evidence, NodeMemory, around, regions_of, united
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.cuda.graph_nodes import node_count, node_handles, nodes_in_order
 from streamscope.devices.cuda.node_launches import HOST, Bind, node_launch
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.gates import held, reference_call
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import GraphNode, NodeKind, spins_on_peers
 from streamscope.devices.protocol import Call, Device
 from streamscope.devices.reference import reference_kernel
 from streamscope.errors import DeviceError

@@ -310,7 +310,7 @@ def _loaded(stored: _Stored) -> LoadedCapture:
     ]
     kinds = [_named(LaunchKind, stored.texts[row.launch]) for row in stored.nodes]
     sources = [stored.texts[row.source] for row in stored.nodes]
-    program = without_kernels(stored.name, nodes, memories, costs, kinds, sources, stored.notes)
+    program = without_kernels(stored.name, nodes, memories, costs, kinds, sources, model_of(stored.device).multiprocessors, stored.notes)
     pieces = tuple(sorted((start, start + nbytes) for start, nbytes in stored.pieces))
     if any(end > start for (_, end), (start, _) in itertools.pairwise(pieces)):
         raise ValueError("pieces of memory that the capture held overlap")
@@ -344,6 +344,7 @@ def without_kernels(
     costs: Sequence[Cost],
     kinds: Sequence[LaunchKind],
     sources: Sequence[str],
+    multiprocessors: int,
     notes: Sequence[str] = (),
 ) -> Program:
     """Return a program of captured nodes without their kernels: for each node its memory, cost, kind and the text of the user's line."""
@@ -351,7 +352,7 @@ def without_kernels(
     def launch(number: int, after: tuple[int, ...]) -> Launch:
         return Launch(number, 0, nodes[number].name, kinds[number], after, (number,), costs[number], _left)
 
-    return program_of(certified(name, nodes, memories, notes), launch, sources)
+    return program_of(certified(name, nodes, memories, multiprocessors, notes), launch, sources)
 
 
 def _node(number: int, row: _Node, texts: Sequence[str]) -> GraphNode:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
 
 from streamscope.trace.symbols import readable_name
 from streamscope.words import shortened
@@ -126,6 +128,45 @@ class GraphNode:
         if self.nbytes:
             lines.append(f"{self.nbytes:,} bytes")
         return tuple(lines)
+
+
+_SPINS_ON_PEERS = re.compile(r"nccl\w*Symk|symm_mem|multimem_|[ot]\w+_shot_all_reduce|signal_pad|nvshmem", re.IGNORECASE)
+"""Kernels that read or write the memory of peers, as of symmetric memory: they spin until the others come."""
+
+
+def spins_on_peers(symbol: str) -> bool:
+    """Tell a kernel that waits for other GPUs in their memory, and is no collective whose accesses are known."""
+    return _SPINS_ON_PEERS.search(symbol) is not None
+
+
+def waiting_groups(nodes: Iterable[GraphNode]) -> dict[str, list[int]]:
+    """Return the kernels that wait for other GPUs, by communicator; each one that belongs to no collective is a group of its own."""
+    found: dict[str, list[int]] = {}
+    for number, node in enumerate(nodes):
+        if node.kind is NodeKind.KERNEL and (node.communication is not None or spins_on_peers(node.symbol)):
+            name = node.communication.communicator if node.communication is not None else f"node {number}"
+            found.setdefault(name, []).append(number)
+    return found
+
+
+def crowds(nodes: Sequence[GraphNode], before: Callable[[int, int], bool], multiprocessors: int) -> Iterator[list[int]]:
+    """Yield kernels of several groups that may run side by side, and hold more multiprocessors than there are while they wait for peers.
+
+    ``before``: ``before(one, other)`` tells whether the other one is done before one starts.
+    ``multiprocessors``: of the GPU. Each block of a kernel counts as one.
+    """
+    groups = waiting_groups(nodes)
+
+    def blocks(number: int) -> int:
+        return prod(nodes[number].grid)
+
+    for name, mine in groups.items():
+        others = [each for other, each in groups.items() if other != name]
+        for number in mine:
+            free = ([one for one in each if not before(number, one) and not before(one, number)] for each in others)
+            together = [number, *(max(each, key=blocks) for each in free if each)]
+            if len(together) > 1 and sum(map(blocks, together)) > multiprocessors:
+                yield together
 
 
 def kernel_name(symbol: str) -> str:
