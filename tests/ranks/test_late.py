@@ -48,6 +48,28 @@ def test_a_little_lateness_that_repeats_is_told_by_its_median():
     assert 30 < found[0].median_us < 60
 
 
+def test_one_clear_moment_is_told():
+    """It costs 8 % of a step and 2 % of the time, and is 20 times what ranks scatter by."""
+    (late,) = Job.of(planted(4, 4, jitter_us=1, slow=lambda step, at: (2, 80) if (step, at) == (2, 1) else None).ranks).late
+    assert (late.rank, late.cause, late.where, late.pattern) == (2, "kernel", "k1", "once")
+
+
+def test_of_three_ranks_a_late_one_does_not_make_the_others_look_early():
+    found = Job.of(planted(3, 20, jitter_us=15, slow=lambda step, at: (1, 60)).ranks).late
+    assert [(late.rank, late.cause, late.pattern) for late in found] == [(1, "slow GPU", "persistent")]
+
+
+def test_a_rank_that_cannot_be_matched_does_not_hide_the_others():
+    """Rank 3 reduces other sizes than the others: of another run, perhaps. It is named, and the others are compared without it."""
+    ranks = planted(4, slow=lambda step, at: (1, 310) if at == 2 else None, numbered=False).ranks
+    trace = ranks[3].trace
+    other = replace(trace, collectives=replace(trace.collectives, nbytes=trace.collectives.nbytes + 1))
+    job = Job.of([*ranks[:3], replace(ranks[3], trace=other)])
+    assert [(late.rank, late.where, late.times) for late in job.late] == [(1, "k2", 12)]
+    assert job.to_dict()["collectives"] == {"matched": 36, "unmatched": 36, "by": {"order": 36}}
+    assert any("36 of rank 3" in warning for warning in job.warnings)
+
+
 def with_calls(rank, *calls):
     """Return a rank with calls of the host before each ``k1``: name, and how long before it they begin and end."""
     rows = rows_of(rank)
@@ -147,6 +169,22 @@ def test_waiting_beside_computing_costs_what_it_pushes_out_from_under_it():
     assert (found.rank, found.pattern, found.times) == (1, "persistent", 10)
     # Exposed on rank 0 from the first all-reduce on: 500 to 750 µs; on rank 1: 700 to 750.
     assert found.cost_us == pytest.approx(10 * 200, abs=1)
+
+
+def test_lateness_that_is_carried_on_is_explained_where_it_began():
+    """All-reduces run beside the kernels, so those behind a late one are late, too. The first of all has no stretch before it."""
+    ranks = []
+    for number in range(2):
+        rows = []
+        for step in range(10):
+            now, late = 1000.0 * step, 100 * (number == 1 and step in (0, 6))
+            for layer in range(4):
+                begin, now = now, now + 200 + late * (layer == 0)
+                start, sent = now, 1000.0 * step + 200 * (layer + 1) + 100 * (step in (0, 6)) + 50
+                rows += [("kernel", f"k{layer}", "main", 1e3 * begin, 1e3 * now), ("kernel", REDUCE, "nccl", 1e3 * start, 1e3 * sent)]
+        ranks.append(rank_of(number, rows))
+    (late,) = Job.of(ranks).late
+    assert (late.rank, late.cause, late.where, late.times) == (1, "kernel", "k0", 8)
 
 
 SIN, ADD = (

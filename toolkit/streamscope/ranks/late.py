@@ -29,8 +29,10 @@ _TIMES_JITTER = 6.0
 _TIMES_NOISE = 4.0
 """And so many times later than the clocks' estimates scatter."""
 _WORTH_SAYING, _ALL_WORTH_SAYING, _ONE_WORTH_SAYING = 0.01, 0.03, 0.1
-"""Late ranks are told where one that is late most often costs this share of the time, where all together cost this share of it, or where
-one of them once costs this share of a step."""
+"""Late ranks are told where one that is late most often, or clearly, costs this share of the time, where all together cost this share of
+it, or where one of them once costs this share of a step."""
+_CLEARLY = 2.0
+"""A rank is clearly late by so many times what makes it late at all: by chance, 1.4 times was the most in 134 jobs without a straggler."""
 _PART = 0.1
 """Of ranks, those that cost this part of what all late ranks cost are told."""
 _MOST_RANKS = 16
@@ -40,6 +42,8 @@ _EXPLAINS = 0.4
 """A name is the cause where it explains this part of a rank's lateness."""
 _CARRIED = 0.15
 """And this part of the sum over all collectives, to some of which it was carried from those before."""
+_NEW = 0.5
+"""Lateness begins where this part of it was not there at the collective before."""
 _MORE_OFTEN = 1.5
 _MOST_OF_IT = 0.6
 """A GPU is slow where no kernel explains this part of it alone."""
@@ -122,6 +126,9 @@ _REASONS = {
 }
 
 
+_UNKNOWN = ("unknown", "", "")
+
+
 def late_ranks(
     ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps, length_ns: float
 ) -> tuple[Late, ...]:
@@ -130,9 +137,10 @@ def late_ranks(
     A rank is late in a collective that it begins last, and later than the median of the others by six times its usual scatter, four times
     the noise of the clocks, and 5 µs. Where it is late again and again, its median counts, which scatters less. The cost is how long the
     others wait exposed, in their median, with the communication that the waiting pushes out from under their computing. Late ranks are
-    named where one that is late most often costs 1 % of the time, all together cost 3 %, or one of them once costs 10 % of a step.
+    named where one that is late most often, or by twice as much as it has to be, costs 1 % of the time, all together cost 3 %, or one of
+    them once costs 10 % of a step.
     """
-    events = _events(matched, clocks, waits, steps)
+    events, clearly = _events(matched, clocks, waits, steps)
     if not len(events):
         return ()
     rank = matched.parts.rank[events]
@@ -141,8 +149,9 @@ def late_ranks(
     step_ns = float(np.median(steps.length_ns)) if len(steps) else length_ns
     of_rank, times = np.bincount(rank, weights=cost_ns, minlength=len(ranks)), np.bincount(rank, minlength=len(ranks))
     most_often = (float(len(ranks)) ** np.minimum(times - 1, 8) >= _NO_CHANCE) & (times >= _OFTEN * len(events))
+    no_chance = most_often | (np.bincount(rank, weights=clearly, minlength=len(ranks)) > 0)
     if not (
-        (most_often & (of_rank >= _WORTH_SAYING * whole_ns)).any()
+        (no_chance & (of_rank >= _WORTH_SAYING * whole_ns)).any()
         or cost_ns.sum() >= _ALL_WORTH_SAYING * whole_ns
         or cost_ns.max() >= _ONE_WORTH_SAYING * step_ns
     ):
@@ -171,8 +180,8 @@ def _pattern(waits: Waits, steps: JobSteps, own: IntArray, events: IntArray) -> 
     return "persistent" if late >= _OFTEN * of else "moving"
 
 
-def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> IntArray:
-    """Return the parts that began last, and late: by much, or again and again at one place in a step.
+def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> tuple[IntArray, BoolArray]:
+    """Return the parts that began last, and late: by much, or again and again at one place in a step. Also tell which are clearly late.
 
     A median of so many scatters less than one of them, by the root of their number. But it has to stand out from those of all ranks and
     places, since each host has its own pace.
@@ -181,12 +190,13 @@ def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> 
     known = np.flatnonzero(waits.known)
     last = np.unique(waits.last[known])
     if not len(last):
-        return last
+        return last, np.zeros(0, bool)
     noise_ns = np.where(np.isfinite(clocks.noise_ns), clocks.noise_ns, clocks.error_ns)
     least_ns = np.maximum(_LEAST_NS, _TIMES_NOISE * np.maximum(noise_ns, float(np.median(noise_ns))))[parts.rank]
     columns = [parts.nbytes, parts.kind, parts.communicator, parts.rank]
     _, _, scatter_ns = _typical(waits, known, columns)
-    late = waits.late_ns > np.maximum(least_ns, _TIMES_JITTER * scatter_ns)
+    limit_ns = np.maximum(least_ns, _TIMES_JITTER * scatter_ns)
+    late = waits.late_ns > limit_ns
     known = known[parts.is_kind(TOGETHER)[known]]  # Who sends is later than who waits for it, again and again.
     repeats, typical_ns, scatter_ns = _typical(waits, known, [*columns, _places(waits, known, columns, steps)])
     apart_ns = _TIMES_JITTER * float(np.median(np.abs(typical_ns))) if len(typical_ns) else 0.0
@@ -194,7 +204,7 @@ def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> 
         if usual_ns > max(least_ns[rows[0]], _TIMES_JITTER * scatter_ns / np.sqrt(len(rows)), apart_ns):
             late[rows] |= waits.late_ns[rows] > least_ns[rows]
     found: IntArray = last[late[last]]
-    return found
+    return found, waits.late_ns[found] > _CLEARLY * limit_ns[found]
 
 
 def _typical(waits: Waits, known: IntArray, columns: Sequence[IntArray]) -> tuple[list[IntArray], list[float], float]:
@@ -272,15 +282,36 @@ def _pushed_ns(ranks: Sequence[Rank], matched: Matched, waits: Waits, steps: Job
 
 
 def _cause(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int, events: IntArray) -> tuple[str, str, str]:
-    """Compare what a late rank did before the collectives that it made late with what the other ranks did before them."""
-    parts, events = matched.parts, _of_one_communicator(ranks[late], matched, waits, late, events)
+    """Return the cause, its name, and the range around it: of all collectives that a rank made late, or else of those where that began.
+
+    Where kernels run beside collectives, lateness is carried on to the next ones: what differs before these hides what made the first late.
+    """
+    events = _of_one_communicator(ranks[late], matched, waits, late, events)
+    found = _difference(ranks, matched, waits, late, events)
+    first = events[_is_new(matched, waits, late, events)]
+    return _difference(ranks, matched, waits, late, first) if found == _UNKNOWN and 0 < len(first) < len(events) else found
+
+
+def _is_new(matched: Matched, waits: Waits, late: int, events: IntArray) -> BoolArray:
+    """Tell where most of a rank's lateness was not there at the collective before, of the same communicator; ``events`` are of one."""
+    parts = matched.parts
+    own = np.flatnonzero((parts.rank == late) & (parts.communicator == parts.communicator[events[0]]) & waits.known)
+    before_ns = np.zeros(len(parts))
+    before_ns[own[1:]] = waits.late_ns[own[:-1]]  # Parts of a rank are in the order of their starts.
+    found: BoolArray = waits.late_ns[events] - before_ns[events] >= _NEW * waits.late_ns[events]
+    return found
+
+
+def _difference(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int, events: IntArray) -> tuple[str, str, str]:
+    """Compare what a late rank did before collectives with what the other ranks did before them."""
+    parts = matched.parts
     operations = matched.operation[events]
     there = np.unique(parts.rank[np.isin(matched.operation, operations)])
     others = [at for at in there.tolist() if at != late][:_MOST_COMPARED]
     own = _Stretches.of(ranks[late], matched, waits, late, operations)
     theirs = [_Stretches.of(ranks[at], matched, waits, at, operations) for at in others]
     if own is None or not (theirs := [each for each in theirs if each is not None]):
-        return "unknown", "", ""
+        return _UNKNOWN
     work = own.excess("work", theirs)
     idle_ns, waiting_ns, transfer_ns = (
         float(getattr(own, name) - np.median([getattr(each, name) for each in theirs])) for name in ("idle_ns", "waiting_ns", "transfer_ns")
@@ -292,7 +323,7 @@ def _cause(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int, eve
     late_ns = waits.late_ns[events]
     wanted_ns = max(_EXPLAINS * late_ns.max(), _CARRIED * late_ns.sum())
     if amounts[most] < max(wanted_ns, _EXPLAINS * sum(max(0.0, amount) for amount in amounts.values())):
-        return "unknown", "", ""
+        return _UNKNOWN
     if most == "waiting":
         return "waiting", "", ""
     if most == "link":

@@ -355,7 +355,8 @@ def _finished(parts: Parts, operation: IntArray, by: Sequence[str], together: In
     operation = np.where(operation >= 0, np.where(kept, np.cumsum(kept) - 1, -1)[operation], -1) if len(by) else operation
     there, together = there[kept], together[kept]
     rows = np.flatnonzero(operation >= 0)
-    pairs = np.unique(np.stack([parts.communicator, parts.rank]), axis=1)
+    # A rank none of whose parts is matched is like one whose file is missing: the others are compared without it.
+    pairs = np.unique(np.stack([parts.communicator[rows], parts.rank[rows]]), axis=1)
     members = np.bincount(pairs[0], minlength=len(parts.texts))[parts.communicator[rows]]
     size = np.where(parts.size[rows] > 0, np.minimum(parts.size[rows], members), members)
     together[operation[rows]] = np.where(

@@ -31,7 +31,8 @@ class Waits:
     last : int64 array
         The part of the same operation that began last, as a row; -1 where the operation is not whole, or its ranks are on several clocks.
     late_ns : float array
-        How much later the part began than the median of the other ranks' parts; 0 where the operation is not whole.
+        How much later the part began than the median of the other ranks' parts, of two in the middle the earlier one: among three ranks, a
+        late one does not make the others look early. 0 where the operation is not whole.
     error_ns : float array
         How far off the waiting may be: what the clocks of this rank and of the last one are off by, together.
     """
@@ -127,19 +128,15 @@ def _comparable(matched: Matched, clocks: Clocks) -> BoolArray:
 
 
 def _median_of_others(start_ns: FloatArray, begins: IntArray, ends: IntArray) -> FloatArray:
-    """Return for each start the median of the others of its operation; starts are in order within it."""
+    """Return for each start the lower median of the others of its operation; starts are in order within it."""
     if not len(start_ns):
         return start_ns
     size = ends - begins + 1
     group = np.repeat(np.arange(len(begins)), size)
     place, begin, others = np.arange(len(start_ns)) - begins[group], begins[group], size[group] - 1
-    low, high = (others - 1) // 2, others // 2
-
-    def at(which: IntArray) -> FloatArray:
-        found: FloatArray = start_ns[begin + which + (which >= place)]
-        return found
-
-    return (at(low) + at(high)) / 2
+    which = (others - 1) // 2
+    found: FloatArray = start_ns[begin + which + (which >= place)]
+    return found
 
 
 def bus_bandwidths(matched: Matched, waits: Waits) -> FloatArray:
