@@ -72,7 +72,7 @@ def inception(size: int = 28, channels: int = 64, cells: int = 3) -> Made:
 
 
 def convolution_training(size: int = 28, channels: int = 128, batch: int = 4) -> Made:
-    """Make three convolutions with relu, and the gradients of all weights."""
+    """Make three convolutions with relu, and the kernels of their gradients: a load to predict, without the gradient of relu."""
 
     @ss.program
     def convolution_training(x: Any, w1: Any, w2: Any, w3: Any, dy: Any) -> tuple[Any, ...]:

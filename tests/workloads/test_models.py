@@ -67,33 +67,10 @@ def numpy_block(x, w1, w2, w3, *affine):
     return x + h
 
 
-def lstm_cell_backward(x, h, c, w, u, b, dh, dc):
-    gates = ss.ops.split(x @ w + h @ u + b, 4, axis=1)
-    i, f, g, o = ss.ops.sigmoid(gates[0]), ss.ops.sigmoid(gates[1]), ss.ops.tanh(gates[2]), ss.ops.sigmoid(gates[3])
-    t = ss.ops.tanh(f * c + i * g)
-    dc = dc + dh * o * (1 - t * t)
-    d = ss.ops.concatenate([dc * g * i * (1 - i), dc * c * f * (1 - f), dc * i * (1 - g * g), dh * t * o * (1 - o)], axis=1)
-    return d @ w.T, d @ u.T, dc * f, x.T @ d, h.T @ d, ss.ops.sum(d, axis=0)
-
-
-def residual_block(x, w1, w2, w3, *affine):
-    h = x
-    for number, w in enumerate((w1, w2, w3)):
-        y, _, _ = ss.ops.batch_norm_training(h, *affine[2 * number : 2 * number + 2])
-        h = ss.ops.convolution(ss.ops.relu(y), w, padding=w.shape[1] // 2)
-    return x + h
-
-
 MODELS = {
-    "attention": (
-        partial(models.attention, heads=HEADS),
-        partial(models.attention_backward, heads=HEADS),
-        numpy_attention,
-        ATTENTION,
-        drawn((2, 3, 4)),
-    ),
-    "lstm": (models.lstm_cell, lstm_cell_backward, numpy_lstm, LSTM, drawn((2, 4), (2, 4))),
-    "block": (residual_block, models.residual_block_backward, numpy_block, BLOCK, drawn((2, 4, 3, 4))),
+    "attention": (partial(models.attention, heads=HEADS), numpy_attention, ATTENTION, drawn((2, 3, 4))),
+    "lstm": (models.lstm_cell, numpy_lstm, LSTM, drawn((2, 4), (2, 4))),
+    "block": (models.residual_block, numpy_block, BLOCK, drawn((2, 4, 3, 4))),
 }
 
 
@@ -101,17 +78,24 @@ def as_list(results):
     return list(results) if isinstance(results, tuple | list) else [results]
 
 
+def both(forward, *arrays):
+    """Results and gradients of a model, whose last arguments are the gradients of its results."""
+    count = 2 if forward is models.lstm_cell else 1
+    results, pullback = ss.vjp(forward, *arrays[:-count])
+    return *as_list(results), *pullback(arrays[-count:] if count > 1 else arrays[-1])
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_result_is_numpys(evaluate, name):  # noqa: F811
-    forward, _, reference, inputs, _ = MODELS[name]
+    forward, reference, inputs, _ = MODELS[name]
     for found, expected in zip(as_list(evaluate(forward, *inputs)), as_list(reference(*inputs)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_are_slopes(evaluate, slopes, name):  # noqa: F811
-    forward, backward, _, inputs, upstream = MODELS[name]
-    found = evaluate(backward, *inputs, *upstream)
+    forward, _, inputs, upstream = MODELS[name]
+    found = evaluate(partial(both, forward), *inputs, *upstream)[len(upstream) :]
 
     def scalar(*variables):
         results, gradients = variables[: len(inputs)], variables[len(inputs) :]
@@ -127,11 +111,8 @@ def test_gradients_are_slopes(evaluate, slopes, name):  # noqa: F811
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_engine_computes_the_same(name, dtype):
-    forward, backward, _, inputs, upstream = MODELS[name]
-
-    def step(*arrays):
-        return *as_list(forward(*arrays[: len(inputs)])), *backward(*arrays)
-
-    runs = ss.compare(step, *(array.astype(dtype) for array in (*inputs, *upstream)), device="simulated", repeats=2, progress=False)
+    forward, _, inputs, upstream = MODELS[name]
+    arrays = [array.astype(dtype) for array in (*inputs, *upstream)]
+    runs = ss.compare(partial(both, forward), *arrays, device="simulated", repeats=2, progress=False)
     assert list(runs) == list(ENGINES)
     assert all(run.correct for run in runs.values())

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
-from streamscope.ops import (
-    batch_norm_backward,
-    batch_norm_training,
-    convolution,
-    convolution_backward,
-    relu,
-    sigmoid,
-    softmax,
-    split,
-    tanh,
-)
+from streamscope.differentiating.gradients import vjp
+from streamscope.ops import batch_norm_training, convolution, relu, sigmoid, softmax, split, tanh
 from streamscope.program.symbol import Symbol
 from streamscope.tracing import program
 from streamscope.workloads.workload import Described, Drawn, Setting, Workload, around, half
@@ -39,27 +31,6 @@ def attention(x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, *, head
     return joined_heads(p @ v) @ wo
 
 
-def attention_backward(
-    x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, dy: Symbol, *, heads: int
-) -> tuple[Symbol, Symbol, Symbol, Symbol, Symbol]:
-    """Return the gradients of x and of the weights; intermediate values are computed again."""
-    q, k, v = (by_head(x @ w, heads) for w in (wq, wk, wv))
-    scale = 1 / math.sqrt(q.shape[-1])
-    p = softmax(q @ k.mT * scale)
-    y = joined_heads(p @ v)
-    d = by_head(dy @ wo.T, heads)
-    dv = joined_heads(p.mT @ d)
-    ds = softmax.gradient(d @ v.mT, p) * scale
-    dq, dk = joined_heads(ds @ k), joined_heads(ds.mT @ q)
-    dx = dq @ wq.T + dk @ wk.T + dv @ wv.T
-
-    def rows(z: Symbol) -> Symbol:
-        return z.reshape(-1, z.shape[-1])
-
-    dwq, dwk, dwv = (rows(x).T @ rows(dz) for dz in (dq, dk, dv))
-    return dx, dwq, dwk, dwv, rows(y).T @ rows(dy)
-
-
 def lstm_cell(x: Symbol, h: Symbol, c: Symbol, w: Symbol, u: Symbol, b: Symbol) -> tuple[Symbol, Symbol]:
     """Return the next ``h`` and ``c`` of an LSTM: x is (batch, inputs), h and c are (batch, width), b is (4 * width,)."""
     i, f, g, o = split(x @ w + h @ u + b, 4, axis=1)
@@ -67,23 +38,13 @@ def lstm_cell(x: Symbol, h: Symbol, c: Symbol, w: Symbol, u: Symbol, b: Symbol) 
     return sigmoid(o) * tanh(c), c
 
 
-def residual_block_backward(x: Symbol, w1: Symbol, w2: Symbol, w3: Symbol, *others: Symbol) -> tuple[Symbol, ...]:
-    """Return the gradients of all arguments of a bottleneck block of ResNet-50 v2.
-
-    ``others`` are weight and bias of three batch normalizations, and the gradient of the block's result.
-    """
-    *affine, dy = others
-    h, steps = x, []
+def residual_block(x: Symbol, w1: Symbol, w2: Symbol, w3: Symbol, *affine: Symbol) -> Symbol:
+    """Return a bottleneck block of ResNet-50 v2, normalized by the batch; ``affine`` are weight and bias of three normalizations."""
+    h = x
     for number, w in enumerate((w1, w2, w3)):
-        y, mean, variance = batch_norm_training(h, *affine[2 * number : 2 * number + 2])
-        steps.append((h, mean, variance, y, relu(y), w))
-        h = convolution(steps[-1][4], w, padding=w.shape[1] // 2)
-    d, of_weights, of_affine = dy, list[Symbol](), list[Symbol]()
-    for number, (h, mean, variance, y, a, w) in reversed(list(enumerate(steps))):
-        da, dw = convolution_backward(a, w, d, padding=w.shape[1] // 2)
-        d, dscale, dshift = batch_norm_backward(h, affine[2 * number], mean, variance, relu.gradient(da, y))
-        of_weights, of_affine = [dw, *of_weights], [dscale, dshift, *of_affine]
-    return dy + d, *of_weights, *of_affine
+        y, _, _ = batch_norm_training(h, *affine[2 * number : 2 * number + 2])
+        h = convolution(relu(y), w, padding=w.shape[1] // 2)
+    return x + h
 
 
 def _weights(inputs: int, outputs: int) -> Drawn:
@@ -93,7 +54,9 @@ def _weights(inputs: int, outputs: int) -> Drawn:
 def _attention(length: int, heads: int, depth: int, batch: int) -> Described:
     @program
     def attention_gradients(x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, dy: Symbol) -> tuple[Symbol, ...]:
-        return attention_backward(x, wq, wk, wv, wo, dy, heads=heads)
+        _, pullback = vjp(partial(attention, heads=heads), x, wq, wk, wv, wo)
+        found: tuple[Symbol, ...] = pullback(dy)
+        return found
 
     width = heads * depth
     rows = half(batch, length, width)
@@ -116,7 +79,10 @@ ATTENTION = Workload(
 def _resnet_block(size: int, channels: int, batch: int) -> Described:
     @program
     def resnet_block(x: Symbol, w1: Symbol, w2: Symbol, w3: Symbol, *others: Symbol) -> tuple[Symbol, ...]:
-        return residual_block_backward(x, w1, w2, w3, *others)
+        *affine, dy = others
+        _, pullback = vjp(residual_block, x, w1, w2, w3, *affine)
+        found: tuple[Symbol, ...] = pullback(dy)
+        return found
 
     image, wide = (batch, size, size, 4 * channels), 4 * channels
     weights = [(channels, 1, 1, wide), (channels, 3, 3, channels), (wide, 1, 1, channels)]

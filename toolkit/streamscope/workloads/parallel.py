@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from streamscope.arrays import Array
+from streamscope.differentiating.gradients import vjp
 from streamscope.ops import all_reduce, all_to_all, relu, to_gpu
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import gpu
@@ -37,24 +39,26 @@ def _by_gpu(values: Sequence[Symbol], gpus: int) -> Iterator[Sequence[Symbol]]:
     return (values[number * each : (number + 1) * each] for number in range(gpus))
 
 
+def _layer(x: Symbol, w: Symbol) -> Symbol:
+    return relu(x @ w)
+
+
 def _data_parallel(gpus: int, layers: int, width: int, rows: int, bucket: int, priority: int, overlap: int) -> Described:
     @program
     def data_parallel(*values: Symbol) -> tuple[Symbol, ...]:
-        inputs, weights = values[:gpus], list(_by_gpu(values[gpus:], gpus))
-        hidden = [[x] for x in inputs]
+        flows, weights = list(values[:gpus]), list(_by_gpu(values[gpus:], gpus))
+        pullbacks: dict[tuple[int, int], Any] = {}
         for layer in range(layers):
             for number in range(gpus):
                 with gpu(number):
-                    hidden[number].append(relu(hidden[number][-1] @ weights[number][layer]))
-        flows = [states[-1] for states in hidden]
-        gradients: dict[int, list[Symbol]] = {}
+                    flows[number], pullbacks[layer, number] = vjp(_layer, flows[number], weights[number][layer])
+        gradients: dict[int, Sequence[Symbol]] = {}
+        # Half the sum of squares is the loss: its gradient is the last layer's result. Layer by layer, so that reducing can begin.
         for layer in reversed(range(layers)):
-            flows = [relu.gradient(flow, states[layer + 1]) for flow, states in zip(flows, hidden, strict=True)]
-            gradients[layer] = [states[layer].T @ flow for states, flow in zip(hidden, flows, strict=True)]
+            found = [pullbacks[layer, number](flow) for number, flow in enumerate(flows)]
+            flows, gradients[layer] = (list(each) for each in zip(*found, strict=True))
             if overlap:
                 gradients[layer] = reduced(gradients[layer], layer)
-            if layer:
-                flows = [flow @ own[layer].T for flow, own in zip(flows, weights, strict=True)]
         if not overlap:
             gradients = {layer: reduced(found, layer) for layer, found in gradients.items()}
         return tuple(own[layer] - gradients[layer][number] * _RATE for number, own in enumerate(weights) for layer in range(layers))
@@ -147,28 +151,26 @@ def _pipeline_parallel(gpus: int, layers: int, width: int, rows: int, batches: i
     @program
     def pipeline_parallel(*values: Symbol) -> tuple[Symbol, ...]:
         inputs, weights = values[:batches], list(_by_gpu(values[batches:], gpus))
-        hidden: dict[tuple[int, int], list[Symbol]] = {}
+        states: dict[tuple[int, int], Symbol] = {}
         flows: dict[tuple[int, int], Symbol] = {}
-        sums: dict[tuple[int, int], Symbol] = {}
+        pullbacks: dict[tuple[int, int], Any] = {}
+        sums: dict[int, Sequence[Symbol]] = {}
+
+        def layers_of(x: Symbol, own: Sequence[Symbol]) -> Symbol:
+            for w in own:
+                x = _layer(x, w)
+            return x
 
         def forward(stage: int, batch: int) -> None:
             with gpu(stage):
-                states = [inputs[batch] if stage == 0 else to_gpu(hidden[stage - 1, batch][-1], stage)]
-                for layer in range(layers):
-                    states.append(relu(states[-1] @ weights[stage][layer]))
-                hidden[stage, batch] = states
+                x = to_gpu(states[stage - 1, batch], stage) if stage else inputs[batch]
+                states[stage, batch], pullbacks[stage, batch] = vjp(layers_of, x, weights[stage])
 
         def backward(stage: int, batch: int) -> None:
             with gpu(stage):
-                states = hidden[stage, batch]
-                flow = states[-1] if stage == gpus - 1 else to_gpu(flows[stage + 1, batch], stage)
-                for layer in reversed(range(layers)):
-                    flow = relu.gradient(flow, states[layer + 1])
-                    gradient = states[layer].T @ flow
-                    sums[stage, layer] = sums[stage, layer] + gradient if (stage, layer) in sums else gradient
-                    if stage or layer:
-                        flow = flow @ weights[stage][layer].T
-                flows[stage, batch] = flow
+                flow = to_gpu(flows[stage + 1, batch], stage) if stage < gpus - 1 else states[stage, batch]
+                flows[stage, batch], gradients = pullbacks[stage, batch](flow)
+                sums[stage] = [a + b for a, b in zip(sums[stage], gradients, strict=True)] if stage in sums else gradients
 
         done: set[tuple[str, int, int]] = set()
         waiting = [list(order(gpus, stage, batches)) for stage in range(gpus)]
@@ -178,7 +180,7 @@ def _pipeline_parallel(gpus: int, layers: int, width: int, rows: int, batches: i
                     what, batch = rest.pop(0)
                     (forward if what == "forward" else backward)(stage, batch)
                     done.add((what, stage, batch))
-        return tuple(own[layer] - sums[stage, layer] * _RATE for stage, own in enumerate(weights) for layer in range(layers))
+        return tuple(own[layer] - sums[stage][layer] * _RATE for stage, own in enumerate(weights) for layer in range(layers))
 
     data = [half(rows, width) for _ in range(batches)]
     return pipeline_parallel, (*data, *(_weights(width, width, stage * layers + layer) for stage in range(gpus) for layer in range(layers)))
