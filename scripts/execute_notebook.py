@@ -45,6 +45,8 @@ def execute(source: Path, folder: Path | None = None, kernel: Any = None) -> Any
     ------
     nbclient.exceptions.CellExecutionError
         A cell failed.
+    SystemExit
+        A signal came, as from ``timeout``.
     """
     import nbformat
     from nbclient import NotebookClient
@@ -55,6 +57,13 @@ def execute(source: Path, folder: Path | None = None, kernel: Any = None) -> Any
     client = NotebookClient(notebook, kernel, timeout=CELL_SECONDS, kernel_name="python3", resources=resources, store_widget_state=False)
     try:
         client.execute()
+    except AssertionError:
+        if client.km is not None:
+            raise
+        # At SIGTERM and SIGINT nbclient gives its kernel back, and then once more, without one.
+        cells = (cell for cell in notebook.cells if cell.cell_type == "code")
+        running = next((cell.source for cell in cells if "shell.execute_reply" not in cell.metadata.get("execution", ())), "")
+        raise SystemExit(f"{source}: stopped by a signal before this cell was done:\n{running}") from None
     finally:
         if kernel is not None and client.kc is not None:
             client.kc.stop_channels()
