@@ -117,7 +117,7 @@ class Binder:
             ) from error
 
     def _bind_launch(self, launch: Launch, stream: Stream) -> Call:
-        reads, writes = ([self.buffers[v] for v in ids] for ids in (launch.reads, launch.writes))
+        reads, writes = [self.buffers[v] for v in launch.reads], [self.buffers[v] for v in launch.writes]
         try:
             return self.device.bind(launch, reads, writes, stream)
         except OutOfMemoryError as error:
@@ -154,7 +154,6 @@ class Binder:
 
     def bind(self, step: Step) -> BoundStep:
         """Bind a step to the memory there is now."""
-        self.stream(0)
         match step:
             case Issue(launch, lane):
                 stream = self.stream(lane)

@@ -27,18 +27,16 @@ from streamscope.program.operation import Operation, Program
 def synchronous(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
     """Issue every launch on one stream and synchronise it before the next. No events: nothing is ever pending, and nothing overlaps."""
     steps: list[Step] = []
-    several = program.gpus > 1
+    waits = [Synchronize(lane) for lane in range(program.gpus)]
     for operation in program.operations:
         if isinstance(operation.work, HostCall):
             steps.append(CallHost(operation.work))
-        launches = operation.launches
-        if several and operation.collective is not None:
-            steps += [Issue(launch, launch.gpu) for launch in launches]
-            steps += [Synchronize(launch.gpu) for launch in launches]
-            continue
-        for launch in launches:
-            lane = launch.gpu if several else 0
-            steps += [Issue(launch, lane), Synchronize(lane)]
+        elif len(waits) > 1 and operation.collective is not None:
+            steps += [Issue(launch, launch.gpu) for launch in operation.work]
+            steps += [waits[launch.gpu] for launch in operation.work]
+        else:
+            for launch in operation.work:
+                steps += (Issue(launch, launch.gpu), waits[launch.gpu])
     names, gpus = main_lanes(program.gpus)
     return Plan(SYNC.name, program, names, tuple(steps), 0, gpus=gpus)
 

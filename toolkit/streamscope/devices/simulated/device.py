@@ -254,11 +254,11 @@ class SimulatedDevice:
         own = self._core.own(SimulatedStream, stream)
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
         if launch.kind is _COPY_PEER:
-            pieces: tuple[tuple[float, Residency], ...] = (self._on_links(launch),)
+            pieces = [self._on_links(launch)]
         else:
             priced = self._prices.pieces(launch)
-            pieces = tuple((_whole(piece.alone_ns), piece.held or self.model.residency(piece.cost)) for piece in priced)
-        work = BoundLaunch(self._executions[own.gpu], launch, self._reference(launch), sources, targets, pieces)
+            pieces = [(_whole(piece.alone_ns), piece.held or self.model.residency(piece.cost)) for piece in priced]
+        work = BoundLaunch(self._executions[own.gpu], launch, self._reference(launch), sources, targets, tuple(pieces))
         call_ns, tail_ns = self._prices.call_ns(launch), self._prices.tail_ns(launch)
         return lambda: own.launch(work, call_ns, tail_ns)
 
@@ -410,7 +410,7 @@ class SimulatedDevice:
         expected = len(getattr(work, role))
         if len(buffers) != expected:
             raise DeviceError(f"{work.name!r} {role} {counted(expected, 'variable')} and was bound to {counted(len(buffers), 'buffer')}")
-        return tuple(self._core.own(SimulatedBuffer, buffer) for buffer in buffers)
+        return tuple([self._core.own(SimulatedBuffer, buffer) for buffer in buffers])
 
 
 def _forbid_mixture(launch: Launch, streams: Sequence[SimulatedStream]) -> None:

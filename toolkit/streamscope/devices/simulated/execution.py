@@ -259,6 +259,8 @@ class Multiprocessors:
         They begin when those end, or after blocks of their own, whichever is first. A collective shares its multiprocessors with no block
         that takes one whole: a kernel whose blocks would run all at once needs a second round beside it.
         """
+        if not self._running or not (held.whole or held.half):
+            return 0.0
         at_once = held.whole and held.multiprocessors < self._model.multiprocessors
         others = [
             kernel
@@ -267,7 +269,7 @@ class Multiprocessors:
         ]
         free = self._model.multiprocessors - sum(kernel.held.multiprocessors for kernel in others)
         room = free if held.whole else 2 * free
-        if not ((held.whole or held.half) and others) or held.multiprocessors <= room:
+        if not others or held.multiprocessors <= room:
             return 0.0
         until_ns = max((kernel.remaining_ns / kernel.speed for kernel in others if kernel.beside is None), default=math.inf)
         rounds = math.ceil(held.multiprocessors / room) if room >= 1 else math.inf
