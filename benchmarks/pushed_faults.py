@@ -14,14 +14,16 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import importlib
+import json
 import multiprocessing
 import os
 import random
+import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,8 @@ _LARGE = {"simulated": 4, "cuda": 4096}
 
 
 _TOLD_S = 10
+_LAST_WORDS = 8_000
+"""How many characters of a lost process's errors are shown, its last ones."""
 Faults = dict[str, Counter[str]]
 
 
@@ -248,16 +252,48 @@ def one_process(kind: str, gpus: int, pushes: int, faults: Mapping[str, int], se
     return {"pushes": Counter(done), "faults": found, "aborts": getattr(device, "collective_aborts", 0)}
 
 
+def into(folder: str, seed: int, *task: Any) -> None:
+    """Leave in a folder what this process found, and what it says of faults."""
+    stderr = os.open(f"{folder}/{seed}.stderr", os.O_WRONLY | os.O_CREAT)
+    os.dup2(stderr, 2)
+    Path(folder, f"{seed}.json").write_text(json.dumps(one_process(*task)))
+
+
+def how_ended(code: int) -> str:
+    """Say how a process ended: by its exit code or by a signal."""
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+
+
 def by_processes(options: argparse.Namespace, asked: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield what each process found, of which each plants its share of the faults."""
+    """Yield what each process found, of which each plants its share of the faults; tell how those ended that found nothing.
+
+    Raises
+    ------
+    SystemExit
+        Some ended before their time.
+    """
     shares = [{kind: len(range(seed, number, options.processes)) for kind, number in asked.items()} for seed in range(options.processes)]
     tasks = [(options.device, options.gpus, options.pushes, share, seed, options.seconds) for seed, share in enumerate(shares)]
     if len(tasks) == 1:
         yield one_process(*tasks[0])
         return
-    with ProcessPoolExecutor(len(tasks), mp_context=multiprocessing.get_context("spawn")) as pool:
-        for one in as_completed([pool.submit(one_process, *task) for task in tasks]):
-            yield one.result()
+    spawn, lost = multiprocessing.get_context("spawn"), 0
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [spawn.Process(target=into, args=(folder, seed, *task)) for seed, task in enumerate(tasks)]
+        for process in processes:
+            process.start()
+        for seed, process in enumerate(processes):
+            process.join()
+            found = Path(folder, f"{seed}.json")
+            if process.exitcode == 0 and found.exists():
+                yield json.loads(found.read_text())
+                continue
+            lost += 1
+            said = Path(folder, f"{seed}.stderr")
+            print(f"process {seed} ended {how_ended(process.exitcode or 0)}, after it wrote:", flush=True)
+            print(said.read_text(errors="replace")[-_LAST_WORDS:] if said.exists() else "nothing", flush=True)
+    if lost:
+        raise SystemExit(f"{lost} of {len(processes)} processes ended before their time")
 
 
 def main() -> None:
