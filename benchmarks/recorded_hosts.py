@@ -128,13 +128,16 @@ class Watched:
                 natural = natural_pass(prepared)
                 offset_ns = subscription().now_ns() - prepared.device.now_ns()
             placed = recorder.placed(prepared, natural, calibration)
-            found._add(prepared, natural, placed, records[0].work, offset_ns)
+            work = records[0].work
+            for time in ("start_ns", "end_ns"):
+                work[time] -= offset_ns  # As whole numbers: a float of ns since 1970 is rounded to 256 of them.
+            found._add(prepared, natural, placed, work)
         return cls(found.events_us[1:], found.cupti_us[1:], found.late_ns[1:])
 
-    def _add(self, prepared: Prepared, natural: NaturalPass, placed: Sequence[Placed], work: Any, offset_ns: int) -> None:
+    def _add(self, prepared: Prepared, natural: NaturalPass, placed: Sequence[Placed], work: Any) -> None:
         indices = cast("Any", prepared.device).indices
         number = {gpu: place for place, gpu in enumerate(indices)}
-        work = work[work["start_ns"] >= natural.host[0].start_ns + offset_ns]
+        work = work[work["start_ns"] >= natural.host[0].start_ns]
         self.cupti_us.append(busy_us((number[gpu], start, end) for gpu, start, end in work[["gpu", "start_ns", "end_ns"]].tolist()))
         pieces = (
             (one.step.launch.gpu, piece.start_ns, piece.end_ns)
@@ -146,7 +149,7 @@ class Watched:
         late = {}
         for gpu in range(prepared.program.gpus):
             theirs = np.sort(work["end_ns"][work["gpu"] == indices[gpu]])
-            ends = [end + offset_ns for index, end in natural.ends_ns.items() if getattr(steps[index].stream, "gpu", 0) == gpu]
+            ends = [end for index, end in natural.ends_ns.items() if getattr(steps[index].stream, "gpu", 0) == gpu]
             late[str(gpu)] = float(np.median([end - theirs[np.abs(theirs - end).argmin()] for end in ends])) if ends else math.nan
         self.late_ns.append(late)
 
