@@ -128,6 +128,7 @@ def test_a_long_trace_has_the_same_of_each_gpu():
 
 def test_the_still_picture_has_a_header_for_each_gpu_and_fades_waiting():
     svg = timeline_svg(as_groups([gpus_trace(8, streams=10)]))
+    assert re.findall(r"from GPU \d|to GPU \d", timeline_svg(as_groups([gpus_trace(2)]))) == ["from GPU 0"]
     assert re.findall(r">(GPU \d)<", svg) == [f"GPU {gpu}" for gpu in range(8)]
     assert svg.count(">main<") == 2  # the others are collapsed
     assert svg.count(">at once<") == 8

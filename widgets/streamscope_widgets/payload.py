@@ -261,8 +261,9 @@ def _path_of(group: TimelineGroup, keep: int, block: ColumnBlock) -> dict[str, A
 
 
 def _stream_rows(group: TimelineGroup, shown: Shown) -> int:
-    """Return how many rows the streams of a group have."""
-    return sum(rows for lane, rows, *_ in shown.header["drawn"] if group.trace.spans.gpus[lane] >= 0)
+    """Return how many rows the streams of a group have, and the far ends of copies between GPUs."""
+    far = np.count_nonzero(np.unique(shown.more.get("peer", 0)))
+    return sum(rows for lane, rows, *_ in shown.header["drawn"] if group.trace.spans.gpus[lane] >= 0) + int(far)
 
 
 def _encode_group(

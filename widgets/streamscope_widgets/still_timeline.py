@@ -14,6 +14,7 @@ import numpy as np
 from streamscope.analysis import Activity, Occupation
 from streamscope.arrays import Array
 from streamscope.trace import SpanKind, TimelineGroup, Trace
+from streamscope.trace.one_gpu import with_received
 from streamscope.words import shortened, time_text, time_unit
 from streamscope_widgets.gpu_activity import GpuActivity, activities_of
 from streamscope_widgets.notes_view import drawn_notes, room_of
@@ -190,7 +191,7 @@ def _memories(groups: Sequence[TimelineGroup], start_ns: float, scale: float) ->
 
 
 def _lanes_of_gpu(group: TimelineGroup, words: GpuWords, start_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
-    spans = group.trace.spans
+    spans = with_received(group.trace.spans, group.trace.peers, words.gpu)
     rows = spans.gpu == words.gpu
     return lanes_of(spans.select(rows), start_ns, scale, names, waiting_ns_of(group.trace)[rows], words.name)
 

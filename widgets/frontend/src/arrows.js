@@ -20,11 +20,11 @@ const LEAST_CALL = 5;
  * @param {Pick<Scene, "model" | "layout">} scene
  * @param {number} groupIndex
  * @param {number} span
+ * @param {number} [lane] of its two, if it is a copy between GPUs
  * @returns {{ row: Row, k: number } | { row: LaneBox, k: -1 } | null}
  */
-export function rowOf(scene, groupIndex, span) {
-  const group = scene.model.groups[groupIndex];
-  const box = scene.layout.boxes[groupIndex]?.boxOfLane.get(group.lane[span]);
+export function rowOf(scene, groupIndex, span, lane = scene.model.groups[groupIndex].lane[span]) {
+  const box = scene.layout.boxes[groupIndex]?.boxOfLane.get(lane);
   if (!box) return null;
   for (const row of box.band ? [box.band, ...box.rows] : box.rows) {
     // Spans of a track are in the group's order.

@@ -69,19 +69,6 @@ export function drawGpuHeads(ctx, scene, { index, sections }) {
 }
 
 /**
- * The copies from one GPU to another, by their start.
- *
- * @param {Group} group
- */
-function peerCopiesOf(group) {
-  if (!group.peerCopies) {
-    group.peerCopies = [];
-    group.peer?.forEach((peer, span) => peer && group.peerCopies?.push(span));
-  }
-  return group.peerCopies;
-}
-
-/**
  * Arrows for the copies in view, as long as there are few.
  *
  * @param {Context} ctx
@@ -91,7 +78,7 @@ function peerCopiesOf(group) {
 export function drawPeerCopies(ctx, scene, box) {
   const { geometry: g, model, theme } = scene;
   const group = model.groups[box.index];
-  const copies = peerCopiesOf(group).filter((span) => group.end[span] > g.t0 && group.start[span] < g.t1);
+  const copies = [...group.farLane?.keys() ?? []].filter((span) => group.end[span] > g.t0 && group.start[span] < g.t1);
   if (copies.length > MOST_ARROWS) return;
   ctx.strokeStyle = ctx.fillStyle = theme.soft;
   ctx.lineWidth = Math.max(1, g.dpr);
@@ -99,7 +86,7 @@ export function drawPeerCopies(ctx, scene, box) {
 }
 
 /**
- * An arrow from the GPU that a copy reads to the group of the one that it writes; nothing where one of them is not drawn.
+ * An arrow from the row of a copy on the GPU that it reads to the one on the GPU that it writes; nothing where one of them is not drawn.
  *
  * @param {Context} ctx
  * @param {Scene} scene
@@ -107,20 +94,16 @@ export function drawPeerCopies(ctx, scene, box) {
  * @param {number} span
  */
 export function drawPeerCopy(ctx, scene, index, span) {
-  const { geometry: g, model, layout } = scene;
+  const { geometry: g, model } = scene;
   const group = model.groups[index];
-  const peer = (group.peer?.[span] ?? 0) - 1;
-  const place = peer < 0 ? null : rowOf(scene, index, span);
-  if (!place) return;
-  const [from, to] = [peer >> 8, peer & 255];
-  // The lane is that of one of the two; the other end is the other's group.
-  const reads = group.gpus[from].gpu === group.lanes[group.lane[span]].gpu;
-  const other = layout.boxes[index].sections.find(({ of }) => of === (reads ? to : from));
-  if (!other || other.top === null) return;
-  const { y, height } = place.row;
-  const below = other.top > y;
-  const [near, far] = [g.px(below ? y + height : y), g.px(below ? other.top : other.bottom)];
-  const [x0, y0, x1, y1] = reads ? [group.start[span], near, group.end[span], far] : [group.start[span], far, group.end[span], near];
+  const lane = group.farLane?.get(span);
+  const [own, far] = lane === undefined ? [] : [rowOf(scene, index, span)?.row, rowOf(scene, index, span, lane)?.row];
+  if (!own || !far) return;
+  const reads = group.gpus[((group.peer?.[span] ?? 1) - 1) >> 8].gpu === group.lanes[group.lane[span]].gpu;
+  const [from, to] = reads ? [own, far] : [far, own];
+  const down = from.y < to.y;
+  const [x0, y0] = [group.start[span], g.px(down ? from.y + from.height : from.y)];
+  const [x1, y1] = [group.end[span], g.px(down ? to.y : to.y + to.height)];
   const head = 3.5 * g.dpr * Math.sign(y1 - y0);
   const [left, right] = [g.x(x0), g.x(x1)];
   ctx.beginPath();

@@ -73,12 +73,13 @@ function drawHighlight(ctx, frame, highlight, selected) {
     const { geometry: g } = scene;
     const least = Math.round(LEAST_HIGHLIGHT * g.dpr);
     let [last, top, bottom] = [-Infinity, Infinity, -Infinity];
-    for (const span of spans) {
-      const place = rowOf(scene, index, span);
+    const ends = spans.flatMap((span) => [[span, group.lane[span]], [span, group.farLane?.get(span) ?? -1]]);
+    for (const [span, lane] of ends) {
+      const place = rowOf(scene, index, span, lane);
       if (!place) continue;
       const y = g.px(place.row.y);
       const height = g.px(place.row.y + place.row.height) - y;
-      if (partsOf(group, span).length) [last, top, bottom] = [Math.max(last, group.start[span]), Math.min(top, y), Math.max(bottom, y + height)];
+      if (partsOf(group, span).length || group.farLane?.has(span)) [last, top, bottom] = [Math.max(last, group.start[span]), Math.min(top, y), Math.max(bottom, y + height)];
       if (group.end[span] < g.t0 || group.start[span] > g.t1) {
         if (selected) drawPointer(ctx, scene, group.start[span] > g.t1, y, height);
         continue;
@@ -93,7 +94,7 @@ function drawHighlight(ctx, frame, highlight, selected) {
     }
     ctx.strokeStyle = ctx.fillStyle = selected || index === highlight.group ? theme.ink : theme.faint;
     ctx.lineWidth = Math.max(1, g.dpr);
-    // When the last part of a collective begins, all GPUs go on.
+    // When the last part of a collective begins, all GPUs go on; both ends of a copy begin together.
     if (last > g.t0 && last < g.t1) ctx.fillRect(Math.round(g.x(last)), top, ctx.lineWidth, bottom - top);
     for (const span of spans) drawWaitsOf(ctx, scene, index, span);
     for (const [launch, span] of links) drawArrow(ctx, scene, index, launch, span);

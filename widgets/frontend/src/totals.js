@@ -20,7 +20,8 @@ const SORTS = ["", " (call)", " (range)"];
 const [CALL, RANGE] = [1, 2];
 
 /**
- * Rows of an engine that an area covers: all on the device, those of collapsed GPUs included, or those that lie between two heights.
+ * Rows of an engine that an area covers: all on the device, those of collapsed GPUs included, or those that lie between two heights. The far
+ * ends of copies between GPUs count where the near ones do not.
  *
  * @param {Box} box
  * @param {Pick<Area, "top" | "bottom">} area
@@ -28,10 +29,11 @@ const [CALL, RANGE] = [1, 2];
  */
 export function rowsWithin(box, { top, bottom }) {
   if (top === undefined || bottom === undefined) {
-    const lanes = box.sections.flatMap(({ own }) => own.filter(({ host }) => !host));
+    const lanes = box.sections.flatMap(({ own }) => own.filter(({ host, other }) => !host && other === undefined));
     return lanes.flatMap((lane) => lane.rows.map((track) => ({ track, lane })));
   }
-  return box.lanes.flatMap((lane) => lane.rows).filter((row) => row.y < bottom && row.y + row.height > top);
+  const rows = box.lanes.flatMap((lane) => lane.rows).filter((row) => row.y < bottom && row.y + row.height > top);
+  return rows.filter(({ lane }) => lane.other === undefined || rows.every((row) => row.lane.gpu !== lane.other));
 }
 
 /**

@@ -10,6 +10,7 @@ import { describeSpan } from "../src/describe.js";
 import { drawPeerCopy, gpuName, gpuNames } from "../src/gpus.js";
 import { highlightOf } from "../src/join.js";
 import { buildLayout, hitTest } from "../src/layout.js";
+import { drawOverlay } from "../src/overlay.js";
 import { measureRows } from "../src/panel.js";
 import { drawSpan } from "../src/spans.js";
 import { applyState, readState } from "../src/state.js";
@@ -42,7 +43,7 @@ test("lanes stand in sections by GPU, below the host's; a collapsed one shows on
   const model = twoGpus();
   const [open, folded] = [false, true].map((wanted) => layoutOf(model, (_, of) => wanted && of === 1));
   assert.deepEqual(open.groups[0].sections.map(({ of, top, lanes, atOnce }) => [of, top !== null, lanes.map(({ lane }) => lane.name), atOnce !== null]), [
-    [-1, false, ["host"], false], [0, true, ["GPU 0 main", "GPU 0 comm"], true], [1, true, ["GPU 2 main", "GPU 2 comm"], true],
+    [-1, false, ["host"], false], [0, true, ["GPU 0 main", "GPU 0 comm", "GPU 0 from GPU 2"], true], [1, true, ["GPU 2 main", "GPU 2 comm"], true],
   ]);
   const [, first, second] = folded.groups[0].sections;
   assert.deepEqual([second.lanes, second.closed, first.closed], [[], true, false]);
@@ -97,19 +98,30 @@ test("waiting is hatched, transfer is not", () => {
   assert.deepEqual(filled, [["blue", 100, 0, 99, 18], ["hatch", 100, 0, 60, 14], ["text", 164], ["blue", 210, 0, 39, 18], ["text", 214]]);
 });
 
-test("an arrow leads from a copy to the GPU that it writes, upwards here; none where its engine is not drawn, and none for other spans", () => {
+test("a copy between GPUs is in a row of both, joined by an arrow to the one that it writes, upwards here; selecting it marks both, and it counts once", () => {
   const model = twoGpus();
   const layout = layoutOf(model, () => false);
   const geometry = { dpr: 1, x: (t) => t, px: Math.round };
   const drawn = [];
   const ctx = { beginPath() {}, moveTo: (...at) => drawn.push(at), bezierCurveTo: (...at) => drawn.push(at.slice(4)), lineTo() {}, stroke() {}, fill() {} };
   drawPeerCopy(ctx, { model, layout, geometry }, 0, 6);
-  const { row } = rowOf({ model, layout }, 0, 6);
-  const [, target] = layout.groups[0].sections;
-  assert.deepEqual(drawn.slice(0, 2), [[220, row.y], [240, target.bottom + 3.5]]);
+  const [{ row }, far] = [rowOf({ model, layout }, 0, 6), rowOf({ model, layout }, 0, 6, 5)];
+  assert.deepEqual([far.row.lane.name, far.row.track.spans[far.k]], ["GPU 0 from GPU 2", 6]);
+  assert.deepEqual(drawn.slice(0, 2), [[220, row.y], [240, far.row.y + far.row.height + 3.5]]);
   drawPeerCopy(ctx, { model, layout: { boxes: [] }, geometry }, 0, 6);
   drawPeerCopy(ctx, { model, layout, geometry }, 0, 1);
   assert.equal(drawn.length, 3, "a line and its head");
+  const [top, bottom] = [far.row.y + 1, far.row.y + 2];
+  for (const area of [{ top, bottom }, { top, bottom: row.y + 1 }, {}]) {
+    const found = totalsByName(model, layout, [{ origin: 0, factor: 1 }], { from: 0, to: 250, ...area }).find(({ name }) => name === "x");
+    assert.deepEqual(found.cells, [{ count: 1, time: 20 }]);
+  }
+  const outlined = [];
+  const overlay = { ...ctx, save() {}, restore() {}, rect() {}, clip() {}, fillRect() {}, fillText() {}, measureText: () => ({ width: 1 }), strokeRect: (x, y) => outlined.push(y + 0.5) };
+  const swatch = { fill: "blue", ink: "white", shades: [] };
+  const scene = { model, layout, geometry: { ...geometry, left: 0, right: 300, pitch: 1, t0: 0, t1: 300 }, theme: { operators: model.names.map(() => swatch) }, labelWidths: [] };
+  drawOverlay(overlay, Object.assign(scene, { own: [scene] }), { selected: highlightOf(model, 0, 6), hovered: null, rubber: null, measured: null, cursor: null }, false);
+  assert.deepEqual(outlined, [row.y, far.row.y]);
 });
 
 test("a measured stretch has a row for each GPU", () => {
