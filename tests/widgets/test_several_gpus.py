@@ -90,9 +90,11 @@ def test_parts_of_collectives_and_copies_are_sent_with_what_a_tooltip_tells():
     # All-reduce of two ranks moves its size once: 1 MiB in the 40 µs since the last part began.
     assert found == {"instance": [3, 3], "waiting": [60_000, 0], "last": [1, 1], "bandwidth": [26_214_400_000] * 2, "told": [0, 0]}
     assert sent["words"] == [[["collective", "all-reduce, sum"], ["size", "1.0 MiB"], ["communicator", "dp, 2 GPUs"]]]
-    rows, peers = (column(block, group["columns"][name], group["count"]) for name in ("collective", "peer"))
+    rows, far = (column(block, group["columns"][name], group["count"]) for name in ("collective", "far"))
     assert np.flatnonzero(rows >= 0).tolist() == trace.collectives.span.tolist()
-    assert peers[peers > 0].tolist() == [1 + 256 * 0 + 1]
+    (copy,) = far[far > 0].tolist()
+    assert group["lanes"][copy] == {"name": "GPU 1 from GPU 0", "host": False, "gpu": 1, "ends": [0, 1]}
+    assert group["drawn"][-1] == [copy, 1, False, 0]
 
 
 def test_communication_is_told_apart_from_what_computes_on_each_gpu():
@@ -109,7 +111,7 @@ def test_one_gpu_has_no_header_and_no_columns_of_several(five_engines):
     (group,), _ = header_of(five_engines(20)["dual"])
     assert group["gpus"] == [{"gpu": 0, "name": "", "words": [], "slowest": "", "details": [], "folded": False}]
     assert group.keys().isdisjoint({"collectives"})
-    assert group["columns"].keys().isdisjoint({"collective", "peer"})
+    assert group["columns"].keys().isdisjoint({"collective", "far"})
 
 
 def test_a_long_trace_has_the_same_of_each_gpu():

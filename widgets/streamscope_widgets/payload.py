@@ -32,7 +32,7 @@ from streamscope_widgets.overlap_columns import (
     waits_of,
 )
 from streamscope_widgets.rows import host_lanes, places_of
-from streamscope_widgets.several_gpus import GpuWords, encode_collectives, fold, gpu_words, joint_columns, slowest_words
+from streamscope_widgets.several_gpus import GpuWords, encode_collectives, far_lanes, fold, gpu_words, joint_columns, slowest_words
 
 BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 REPORT_BUNDLE = BUNDLE.with_name("report.js")
@@ -262,8 +262,8 @@ def _path_of(group: TimelineGroup, keep: int, block: ColumnBlock) -> dict[str, A
 
 def _stream_rows(group: TimelineGroup, shown: Shown) -> int:
     """Return how many rows the streams of a group have, and the far ends of copies between GPUs."""
-    far = np.count_nonzero(np.unique(shown.more.get("peer", 0)))
-    return sum(rows for lane, rows, *_ in shown.header["drawn"] if group.trace.spans.gpus[lane] >= 0) + int(far)
+    own: list[int] = [rows for lane, rows, *_ in shown.header["drawn"] if group.trace.spans.gpus[lane] >= 0]
+    return sum(own) + len(far_lanes(group.trace))
 
 
 def _encode_group(
@@ -272,7 +272,8 @@ def _encode_group(
     info = group.trace.info
     extent_ns = group.extent_ns
     makespan_ns = group.makespan_ns if group.makespan_ns is not None else span_ns(group.trace.spans)
-    more = dict(shown.header)
+    more, far, own = dict(shown.header), far_lanes(group.trace), len(group.trace.spans.lanes)
+    drawn = [*more.pop("drawn"), *([own + place, 1, False, 0] for place in range(len(far)))]
     remarks = (comparison, slowest_words(gpus), stretch_words(group), more.pop("left_out", ""), group.note)
     return {
         "label": group.label,
@@ -291,7 +292,9 @@ def _encode_group(
         "lanes": [
             {"name": shortened(name, LONGEST_NAME), "host": bool(host), "gpu": gpu}
             for name, host, gpu in zip(group.trace.spans.lanes, host_lanes(group.trace.spans), group.trace.spans.gpus, strict=True)
-        ],
+        ]
+        + far,
+        "drawn": drawn,
         "gpus": [words.header() for words in gpus],
         **encode_collectives(group.trace, block),
         "shown_until_ns": None,

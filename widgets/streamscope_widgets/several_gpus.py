@@ -12,7 +12,7 @@ from streamscope.analysis import CollectiveTimes, collective_times, span_ns
 from streamscope.analysis.collectives import awaited, bus_times
 from streamscope.arrays import IntArray
 from streamscope.trace import Trace
-from streamscope.words import binary_size, counted, percent, time_text
+from streamscope.words import binary_size, counted, lane_prefix, percent, time_text
 from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.gpu_activity import GpuActivity
 
@@ -157,18 +157,39 @@ def waiting_ns_of(trace: Trace) -> IntArray:
 
 
 def joint_columns(trace: Trace) -> dict[str, IntArray]:
-    """Return for each span its row among the collectives, -1 for none, and the GPUs of a copy as ``peer`` of ``header.js`` has them.
+    """Return for each span its row among the collectives, -1 for none, and the lane of a copy on its other GPU, 0 for none.
 
-    A column that has nothing to say is left out.
+    A column that has nothing to say is left out. Lanes on other GPUs are counted after the trace's own, as `far_lanes` has them.
     """
     columns = {}
     if len(trace.collectives):
         columns["collective"] = np.full(len(trace.spans), -1)
         columns["collective"][trace.collectives.span] = np.arange(len(trace.collectives))
-    if len(trace.peers) and len(trace.gpus) > 1:
-        ends = [np.isin(gpus, trace.gpus) for gpus in (trace.peers.from_gpu, trace.peers.to_gpu)]
-        known = ends[0] & ends[1]
-        places = [np.searchsorted(trace.gpus, gpus[known]) for gpus in (trace.peers.from_gpu, trace.peers.to_gpu)]
-        columns["peer"] = np.zeros(len(trace.spans), np.int64)
-        columns["peer"][trace.peers.span[known]] = 1 + 256 * places[0] + places[1]
+    span, _, way = _far_ends(trace)
+    if len(span):
+        columns["far"] = np.zeros(len(trace.spans), np.int64)
+        columns["far"][span] = len(trace.spans.lanes) + way
     return columns
+
+
+def far_lanes(trace: Trace) -> list[dict[str, Any]]:
+    """Return the lanes of copies on the GPUs of which no stream has them, as `LaneHeader` in ``header.js``.
+
+    A copy is on a stream of one GPU, and occupies a copy engine of both.
+    """
+    _, ways, _ = _far_ends(trace)
+    lanes = []
+    for gpu, source, target in ways.tolist():
+        way = f"from GPU {source}" if gpu == target else f"to GPU {target}"
+        lanes.append({"name": lane_prefix(gpu) + way, "host": False, "gpu": gpu, "ends": [source, target]})
+    return lanes
+
+
+def _far_ends(trace: Trace) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the rows of copies between GPUs of a trace; each way of theirs as the GPU that has them not, source and target; their ways."""
+    peers, gpus = trace.peers, trace.gpus
+    here = trace.spans.gpu[peers.span]
+    far = np.where(here == peers.from_gpu, peers.to_gpu, peers.from_gpu)
+    between = (far != here) & ((here == peers.from_gpu) | (here == peers.to_gpu)) & np.isin(far, gpus)
+    ways = np.stack([far, peers.from_gpu, peers.to_gpu], axis=1)[between]
+    return peers.span[between], *np.unique(ways, axis=0, return_inverse=True)

@@ -121,7 +121,7 @@ class Part:
         table.__dict__.update(start_ns=marks.start_ns, end_ns=marks.end_ns, correlation=joined, **none, **zero)
         more = {"merged": marks.count, "busy": marks.busy_ns, "row": marks.slot % SLOTS, "span": span, "first": self.first[span]}
         more |= {} if hits is None else {"hits": found}
-        more |= {name: np.where(crowd, -1 if name == "collective" else 0, column[span]) for name, column in self.joint.items()}
+        more |= {name: np.where(crowd & (name == "collective"), -1, column[span]) for name, column in self.joint.items()}
         stretches = (each.within(level, start_ns, end_ns, MOST_EXACT) for each in self.stretches)
         activities = [(each.found, each.crowd) for each in stretches]
         # Stretches that are merged take as long in sum, so those of the overview tell all of the trace.

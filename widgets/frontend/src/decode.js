@@ -16,7 +16,7 @@ import { decodeWaits } from "./waits.js";
 const COLUMNS = /** @type {const} */ (["kind", "name", "lane", "start", "duration", "basis", "row"]);
 // What the first picture can do without is decoded when it is first asked for.
 const LATER = /** @type {const} */ (["operation", "part", "correlation", "blocks", "threads", "bytes", "flops", "symbol", "graph_node"]);
-const OF_SOME = /** @type {const} */ (["merged", "busy", "span", "hits", "first", "collective", "peer"]);
+const OF_SOME = /** @type {const} */ (["merged", "busy", "span", "hits", "first", "collective", "far"]);
 const OF_COLLECTIVES = /** @type {const} */ (["instance", "waiting", "last", "bandwidth", "told"]);
 
 /**

@@ -141,8 +141,8 @@ function sizeRows(group, span) {
  * @param {number} span
  * @returns {Term[]}
  */
-function jointRows({ collective, collectives, peer, gpus, duration }, span) {
-  if (peer?.[span]) return [["from, to", `${gpus[(peer[span] - 1) >> 8].name}, ${gpus[(peer[span] - 1) & 255].name}`]];
+function jointRows({ collective, collectives, far, gpus, lanes, duration }, span) {
+  if (far?.[span]) return [["from, to", (lanes[far[span]].ends ?? []).map((gpu) => `GPU ${gpu}`).join(", ")]];
   const row = collective?.[span] ?? -1;
   if (!collectives || row < 0) return [];
   const [told, instance, waiting, last, bandwidth] = [collectives.told, collectives.instance, collectives.waiting, collectives.last, collectives.bandwidth].map((column) => column[row]);

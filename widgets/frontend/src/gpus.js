@@ -78,7 +78,7 @@ export function drawGpuHeads(ctx, scene, { index, sections }) {
 export function drawPeerCopies(ctx, scene, box) {
   const { geometry: g, model, theme } = scene;
   const group = model.groups[box.index];
-  const copies = [...group.farLane?.keys() ?? []].filter((span) => group.end[span] > g.t0 && group.start[span] < g.t1);
+  const copies = [...group.far?.keys() ?? []].filter((span) => group.far?.[span] && group.end[span] > g.t0 && group.start[span] < g.t1);
   if (copies.length > MOST_ARROWS) return;
   ctx.strokeStyle = ctx.fillStyle = theme.soft;
   ctx.lineWidth = Math.max(1, g.dpr);
@@ -96,11 +96,10 @@ export function drawPeerCopies(ctx, scene, box) {
 export function drawPeerCopy(ctx, scene, index, span) {
   const { geometry: g, model } = scene;
   const group = model.groups[index];
-  const lane = group.farLane?.get(span);
-  const [own, far] = lane === undefined ? [] : [rowOf(scene, index, span)?.row, rowOf(scene, index, span, lane)?.row];
-  if (!own || !far) return;
-  const reads = group.gpus[((group.peer?.[span] ?? 1) - 1) >> 8].gpu === group.lanes[group.lane[span]].gpu;
-  const [from, to] = reads ? [own, far] : [far, own];
+  const far = group.far?.[span] ?? 0;
+  const rows = [group.lane[span], far].map((lane) => rowOf(scene, index, span, lane)?.row);
+  const [from, to] = group.lanes[far].ends?.[0] === group.lanes[far].gpu ? rows.reverse() : rows;
+  if (!far || !from || !to) return;
   const down = from.y < to.y;
   const [x0, y0] = [group.start[span], g.px(down ? from.y + from.height : from.y)];
   const [x1, y1] = [group.end[span], g.px(down ? to.y : to.y + to.height)];

@@ -35,10 +35,10 @@
  */
 
 /**
- * Columns of several GPUs alone: the row among the group's collectives, -1 for none; and of a copy from one GPU to another 1 + 256 * from + to, by
- * their places among the group's, else 0.
+ * Columns of several GPUs alone: the row among the group's collectives, -1 for none; and of a copy between GPUs its lane on the
+ * other one, else 0.
  *
- * @typedef {"collective" | "peer"} JointName
+ * @typedef {"collective" | "far"} JointName
  */
 
 /**
@@ -136,7 +136,12 @@
  * @property {number} [level]
  */
 
-/** @typedef {{ name: string, host: boolean, gpu: number }} LaneHeader its GPU, -1 for lanes of the host */
+/**
+ * A lane and its GPU, -1 for lanes of the host. One with `ends` has copies from the first to the second GPU which are on a lane of the other one,
+ * too.
+ *
+ * @typedef {{ name: string, host: boolean, gpu: number, ends?: number[] }} LaneHeader
+ */
 
 /**
  * @typedef {GroupWords & PartHeader & { lanes: LaneHeader[], origins: OriginsHeader, collectives?: CollectivesHeader, kind_counts?: ArrayLike<number> }} GroupHeader
@@ -236,5 +241,5 @@ export const GROUP = {
 export const COLUMNS = {
   kind: true, name: true, lane: true, start: true, duration: true, basis: true, row: true, operation: true, part: true, correlation: true,
   blocks: true, threads: true, bytes: true, flops: true, symbol: true, graph_node: true,
-  merged: false, busy: false, span: false, hits: false, first: false, collective: false, peer: false,
+  merged: false, busy: false, span: false, hits: false, first: false, collective: false, far: false,
 };

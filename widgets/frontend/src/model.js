@@ -38,7 +38,6 @@
  * @property {SpansById} [byOperation]
  * @property {SpansById} [byCorrelation]
  * @property {SpansById} [byInstance] parts of collectives
- * @property {Map<number, number>} [farLane] of copies between GPUs, the lane at the other end
  * @property {boolean} [hasOperations]
  * @property {Map<string, Nest>} [nests] the ranges of each lane
  * @property {Int32Array} [place] of each lane among those that are drawn, -1 for others

@@ -73,13 +73,13 @@ function drawHighlight(ctx, frame, highlight, selected) {
     const { geometry: g } = scene;
     const least = Math.round(LEAST_HIGHLIGHT * g.dpr);
     let [last, top, bottom] = [-Infinity, Infinity, -Infinity];
-    const ends = spans.flatMap((span) => [[span, group.lane[span]], [span, group.farLane?.get(span) ?? -1]]);
+    const ends = spans.flatMap((span) => [[span, group.lane[span]], [span, group.far?.[span] || -1]]);
     for (const [span, lane] of ends) {
       const place = rowOf(scene, index, span, lane);
       if (!place) continue;
       const y = g.px(place.row.y);
       const height = g.px(place.row.y + place.row.height) - y;
-      if (partsOf(group, span).length || group.farLane?.has(span)) [last, top, bottom] = [Math.max(last, group.start[span]), Math.min(top, y), Math.max(bottom, y + height)];
+      if (partsOf(group, span).length || group.far?.[span]) [last, top, bottom] = [Math.max(last, group.start[span]), Math.min(top, y), Math.max(bottom, y + height)];
       if (group.end[span] < g.t0 || group.start[span] > g.t1) {
         if (selected) drawPointer(ctx, scene, group.start[span] > g.t1, y, height);
         continue;

@@ -29,11 +29,11 @@ const [CALL, RANGE] = [1, 2];
  */
 export function rowsWithin(box, { top, bottom }) {
   if (top === undefined || bottom === undefined) {
-    const lanes = box.sections.flatMap(({ own }) => own.filter(({ host, other }) => !host && other === undefined));
+    const lanes = box.sections.flatMap(({ own }) => own.filter(({ host, ends }) => !host && !ends));
     return lanes.flatMap((lane) => lane.rows.map((track) => ({ track, lane })));
   }
   const rows = box.lanes.flatMap((lane) => lane.rows).filter((row) => row.y < bottom && row.y + row.height > top);
-  return rows.filter(({ lane }) => lane.other === undefined || rows.every((row) => row.lane.gpu !== lane.other));
+  return rows.filter(({ lane: { gpu, ends } }) => !ends || !rows.some(({ lane }) => !lane.ends && lane.gpu !== gpu && ends.includes(lane.gpu)));
 }
 
 /**

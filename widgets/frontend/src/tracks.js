@@ -6,9 +6,9 @@ import { LongestTree } from "./longest.js";
 
 /**
  * A lane that is drawn: its rows; the track of graph replays, which enclose kernels and so are drawn apart; and how many ranges are nested
- * deeper than there are rows. `other`: the GPU on whose lanes its spans are, too.
+ * deeper than there are rows.
  *
- * @typedef {NamedLane & { rows: Track[], band: Track | null, deeper: number, other?: number }} Lane
+ * @typedef {NamedLane & { rows: Track[], band: Track | null, deeper: number }} Lane
  */
 
 /** @typedef {{ group: Group, lanes: Lane[], busyShares?: Uint8Array[] }} Part */
@@ -33,39 +33,12 @@ export function buildLanes(group) {
   const slot = new Uint16Array(count);
   for (let i = 0; i < count; i++) sizes[slot[i] = place[lane[i]] < 0 ? none : place[lane[i]] * SLOTS + row[i]]++;
   const lists = spansBySlot(slot, sizes);
-  const lanes = drawn.map(([index, rows, band, deeper], position) => {
+  return drawn.map(([index, rows, band, deeper], position) => {
+    const lane = group.lanes[index];
+    const spans = lane.ends && Uint32Array.from(group.far?.keys() ?? []).filter((span) => group.far?.[span] === index);
     /** @param {number} at */
-    const track = (at) => new Track(group, lists[position * SLOTS + at]);
-    return { ...group.lanes[index], rows: Array.from({ length: rows }, (_, at) => track(at)), band: band ? track(MOST_ROWS) : null, deeper };
-  });
-  return [...lanes, ...farLanes(group)];
-}
-
-/**
- * Lanes for the far ends of copies between GPUs. Each copy is on a lane of one of the two, and occupies a copy engine of the other one, too.
- *
- * @param {Group} group
- * @returns {Lane[]}
- */
-function farLanes(group) {
-  const { peer, gpus, lanes, lane } = group;
-  /** @type {Map<string, { gpu: number, other: number, spans: number[] }>} */
-  const found = new Map();
-  group.farLane = new Map();
-  peer?.forEach((code, span) => {
-    const [from, to] = [(code - 1) >> 8, (code - 1) & 255];
-    const here = lanes[lane[span]].gpu;
-    if (!code || from === to || here < 0) return;
-    const sent = gpus[from].gpu === here;
-    const [gpu, other] = sent ? [gpus[to], gpus[from]] : [gpus[from], gpus[to]];
-    const name = `${gpu.name} ${sent ? "from" : "to"} ${other.name}`;
-    if (!found.has(name)) found.set(name, { gpu: gpu.gpu, other: other.gpu, spans: [] });
-    found.get(name)?.spans.push(span);
-  });
-  return [...found].sort().map(([name, { spans, ...of }], place) => {
-    const index = lanes.length + place;
-    for (const span of spans) group.farLane?.set(span, index);
-    return { ...of, name, host: false, index, rows: [new Track(group, spans)], band: null, deeper: 0 };
+    const track = (at) => new Track(group, spans ?? lists[position * SLOTS + at]);
+    return { ...lane, rows: Array.from({ length: rows }, (_, at) => track(at)), band: band ? track(MOST_ROWS) : null, deeper };
   });
 }
 

@@ -29,10 +29,11 @@ function twoGpus(more = {}) {
     all("all-reduce", 4, 160, 200), all("all-reduce", 2, 210, 250), { ...all("x", 3, 220, 240), kind: "copy" },
   ] }, { gpus: GPUS, ...more });
   const [group] = model.groups;
-  group.lanes = LANES.map((lane, index) => ({ ...lane, index }));
+  group.lanes = [...LANES, { name: "GPU 0 from GPU 2", host: false, gpu: 0, ends: [2, 0] }].map((lane, index) => ({ ...lane, index }));
+  group.drawn.push([5, 1, false, 0]);
   group.collective = [-1, -1, -1, 0, 1, 2, -1];
   group.collectives = { instance: [7, 7, -1], waiting: [60, 0, 0], last: [1, 1, 0], bandwidth: [2e9, 2e9, 0], told: [0, 0, 0], words: [[["collective", "all-reduce, sum"]]] };
-  group.peer = [0, 0, 0, 0, 0, 0, 1 + 256 * 1 + 0];
+  group.far = Uint8Array.of(0, 0, 0, 0, 0, 0, 5);
   group.activities = [activityOf([{ start: 0, end: 250, kernels: 1 }]), activityOf([{ start: 0, end: 125, kernels: 1 }, { start: 125, end: 250, occupation: 5 }])];
   return model;
 }
