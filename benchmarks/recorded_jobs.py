@@ -445,6 +445,7 @@ def judged(folder: Path, case: JobCase) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}"}
     clocks = [(each["offset_us"], each["offset_error_us"]) for each in found["ranks"][1:]]
     known = [(offset, error) for offset, error in clocks if offset is not None and error is not None]
+    on_host = ss.read_ranks(folder, hosts=dict.fromkeys(range(len(found["ranks"])), "one"), progress=False).clocks
     late = job.late[0] if job.late else None
     if case.late:
         causes, where = PLANTED[case.late]
@@ -457,6 +458,7 @@ def judged(folder: Path, case: JobCase) -> dict[str, Any]:
         "drifts_ppm": [each["drift_ppm"] for each in found["ranks"][1:]],
         "inside": len(known) == len(clocks) and all(abs(offset) <= error for offset, error in known),
         "within_10_us": len(known) == len(clocks) and all(abs(offset) <= 10 for offset, _ in known),
+        "host_known_within_10_us": bool((abs(on_host.offset_ns) <= 10_000).all()),  # Kineto's files do not name it.
         "collectives": found["collectives"],
         "planted": case.late or None,
         "late": [row | {"pattern": each.pattern, "under": each.under} for row, each in zip(found["late"], job.late, strict=True)],
@@ -527,7 +529,7 @@ def read(folder: Path) -> None:
     errors = [abs(row["error"]) for row in content["predictions"] if "error" in row]
     print(f"{len(errors)} predictions: median error {median(errors):.1%}, worst {max(errors):.1%}" if errors else "no predictions")
     judgements = [row[recorder] for row in content["jobs"].values() for recorder in PASSES[1:] if recorder in row]
-    counts = {name: sum(bool(each.get(name)) for each in judgements) for name in ("inside", "within_10_us", "right")}
+    counts = {name: sum(bool(each.get(name)) for each in judgements) for name in ("inside", "within_10_us", "host_known_within_10_us", "right")}
     print({**counts, "of": len(judgements), "failed": len(content["failed"])})
 
 

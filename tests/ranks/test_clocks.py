@@ -36,6 +36,14 @@ def test_the_last_one_to_begin_ends_later_and_that_moves_no_clock(often):
     assert abs(clocks.offset_ns[1] - job.off_by_ns(clocks.middle_ns)[1]) < 1_500
 
 
+def test_where_one_rank_is_always_last_the_clock_of_the_host_counts():
+    """The ends of rank 2 alone would put its clock 11 µs off."""
+    job = planted(3, 20, buffered_us=11, offset_s=0, ppm=0, slow=lambda step, at: (2, 60))
+    apart, together = (Job.of([replace(rank, host=host) for rank in job.ranks]).clocks for host in (None, "a"))
+    assert abs(apart.offset_ns[2]) > 8_000
+    assert together.offset_ns[2] == 0
+
+
 def brute_force(ranks, clocks):
     """Return the bounds by one linear program over all pairs of parts, in ns around the estimate and in its units."""
     count = len(ranks)

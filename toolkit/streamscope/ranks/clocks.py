@@ -35,6 +35,8 @@ _NEAREST = 0.1
 """Of differences that are all off to one side, this quantile is taken."""
 _LEAST_SIDE = 3
 """A side has so many differences at least."""
+_EVEN = 0.25
+"""And so large a part of those of the other side, to be taken for nearer than a clock that two ranks share."""
 _TURNS = 8
 """Who began an operation last depends on the offset, which is estimated so many times at most."""
 
@@ -104,7 +106,7 @@ def clocks_of(ranks: Sequence[Rank], matched: Matched) -> Clocks:
     """
     bounds, ties = _bounds(matched), _ties(ranks)
     group, root = _groups(len(ranks), matched, ties)
-    found = _estimated(len(ranks), matched, group, root)
+    found = _estimated([rank.clock for rank in ranks], matched, group, root)
     limits = _Limits(bounds, ties, group, matched)
     low_ns, high_ns = limits.offsets(found)
     bounded = np.isfinite(low_ns) & np.isfinite(high_ns)
@@ -161,11 +163,12 @@ def _ends_together(matched: Matched) -> BoolArray:
     return found
 
 
-def _estimated(count: int, matched: Matched, group: IntArray, root: IntArray) -> Clocks:
+def _estimated(clock: Sequence[str | None], matched: Matched, group: IntArray, root: IntArray) -> Clocks:
     """Estimate offsets and drifts by the ends of collectives, each rank against one that is known, from the first of its group on.
 
     Ends of symmetric kinds come first. A send may end before its receive, so these count where nothing else joins two ranks.
     """
+    count = len(clock)
     found = Clocks(
         group,
         np.zeros(count),
@@ -199,11 +202,18 @@ def _estimated(count: int, matched: Matched, group: IntArray, root: IntArray) ->
         begin_ns, end_ns = np.full((2, count, len(matched)), np.nan)
         at = parts.rank[chosen], matched.operation[chosen]
         begin_ns[at], end_ns[at] = parts.start_ns[chosen], parts.end_ns[chosen]
-        _reach(found, begin_ns, end_ns, receiver, reached)
+        _reach(found, clock, begin_ns, end_ns, receiver, reached)
     return replace(found, reach_ns=reach_ns)
 
 
-def _reach(found: Clocks, begin_ns: FloatArray, end_ns: FloatArray, receiver: IntArray, reached: dict[int, None]) -> None:
+def _reach(
+    found: Clocks,
+    clock: Sequence[str | None],
+    begin_ns: FloatArray,
+    end_ns: FloatArray,
+    receiver: IntArray,
+    reached: dict[int, None],
+) -> None:
     """Estimate the clocks of all ranks that have met one of those reached, then of those that have met them, and so on."""
     waiting = [rank for rank in range(len(end_ns)) if rank not in reached]
     line = list(reached)
@@ -219,6 +229,7 @@ def _reach(found: Clocks, begin_ns: FloatArray, end_ns: FloatArray, receiver: In
             meetings = _Meetings(
                 end_ns[rank][met] - found.middle_ns[rank], apart_ns[met], begin_ns[rank][met] - known_begin_ns[met],
                 length_ns[met], np.where(receiver[met] < 0, 0, np.where(receiver[met] == rank, 1, -1)),
+                found.offset_ns[reference] if clock[rank] is not None and clock[rank] == clock[reference] else None,
             )  # fmt: skip
             found.offset_ns[rank], found.drift[rank], found.noise_ns[rank] = meetings.line()
             reached[rank] = None
@@ -242,6 +253,8 @@ class _Meetings:
         Of the shorter of the two parts: how long the transfer took.
     receives : int64 array
         1 where the rank receives a message, -1 where it sends one, else 0.
+    shared_ns : float, optional
+        The offset if both read one clock, as ranks of one host do.
     """
 
     end_ns: FloatArray
@@ -249,6 +262,7 @@ class _Meetings:
     behind_ns: FloatArray
     length_ns: FloatArray
     receives: IntArray
+    shared_ns: float | None
 
     def line(self) -> tuple[float, float, float]:
         """Return offset at time 0, slope and scatter of the differences of ends over time; no slope, where it is not clearly one."""
@@ -270,11 +284,13 @@ class _Meetings:
 
         The last one to begin ends later: what the other has sent already lies in buffers. The receiver of a message ends later, too, by
         little where it waited for the message. So both sides are off by as much, in opposite directions, and by less where the transfer was
-        short. Where nearly all are on one side, the least differences are nearest to the truth.
+        short. Where nearly all are on one side, the least differences are nearest to the truth; a clock that both share is nearer.
         """
         waited = behind_ns * self.receives <= 0
         later = np.where(self.receives == 0, behind_ns, self.receives) > 0
         last, first = (apart_ns[side][self._shortest(side)] for side in (np.flatnonzero(waited & later), np.flatnonzero(waited & ~later)))
+        if self.shared_ns is not None and min(len(last), len(first)) < max(_LEAST_SIDE, _EVEN * max(len(last), len(first))):
+            return self.shared_ns
         if min(len(last), len(first)) >= _LEAST_SIDE:
             return float(np.median(last) + np.median(first)) / 2
         if max(len(last), len(first)) < _LEAST_SIDE:
