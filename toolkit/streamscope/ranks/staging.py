@@ -12,7 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from streamscope.analysis.gpus import busiest_gpu
 from streamscope.arguments import given_path, shown
 from streamscope.errors import OutputError, StreamscopeError, TraceError, described
 from streamscope.files import writable_folder
@@ -128,6 +127,8 @@ def read_file(path: Path, rank: int | None, damaged: Literal["refuse", "skip"]) 
     if len(trace.gpus) < 2:
         return [RankFile(path, trace, rank)]
     if rank is not None:
+        from streamscope.analysis.gpus import busiest_gpu  # Processes that read start sooner without all of the analysis.
+
         gpu = busiest_gpu(trace)
         return [RankFile(path, trace.of_gpu(gpu), rank, f"only GPU {gpu}, the busiest of {len(trace.gpus)}")]
     # Into a file of Kineto, ranks of several hosts may have been merged. All other recorders have one clock.

@@ -113,8 +113,8 @@ def read_content(path: Path) -> dict[str, Any]:
         return checked_content(parsed(file.read(MOST_JSON_BYTES)))
 
 
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
-"""Shorter ones have 64 bits at most."""
+_LONG_NUMBER = re.compile(rb"[0-9]{19,}")
+"""Others have 64 bits at most."""
 
 
 def parsed(text: bytes) -> Any:
@@ -122,7 +122,8 @@ def parsed(text: bytes) -> Any:
     if len(text) > MOST_JSON_BYTES:
         raise ValueError(f"it has {len(text):,} bytes of JSON, more than the {MOST_JSON_BYTES:,} that are read")
     try:
-        whole = _whole if _LONG_NUMBER.search(text) else int  # A function of Python for each number takes long.
+        too_long = any(int(found[0][:20]) >= 2**63 for found in _LONG_NUMBER.finditer(text))
+        whole = _whole if too_long else int  # A function of Python for each number takes long.
         return json.loads(text, parse_constant=_constant, parse_float=_finite, parse_int=whole, object_pairs_hook=without_doubles)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

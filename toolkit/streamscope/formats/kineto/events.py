@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 from functools import cache
 from typing import Any, BinaryIO, Generic, TypeVar
@@ -19,7 +19,8 @@ from streamscope.formats.kineto.damage import BETWEEN, CUT, EventScanner, LeftOu
 from streamscope.trace.file_checks import DamagedError, without_doubles
 from streamscope.words import counted
 
-PIECE_BYTES = 1 << 23
+PIECE_BYTES = 1 << 20
+"""That are decoded at once: their events stay in the processor's cache while they are looked at several times."""
 _MOST_TEXT_BYTES = 1 << 33
 """Of JSON, once it is decompressed: 8 GiB."""
 MOST_PIECE_BYTES = 1 << 25
@@ -434,10 +435,11 @@ def _check_single_names(text: Text, end: int, events: Sequence[AnyEvent], starts
     Names are counted in the text, which is quick. Where there are more than there should be, all is looked through.
     """
     said = [event.args for event in events if event.args is not None]
-    lengths = len([1 for event in events if event.dur is not None])
-    joins = len([1 for each in said if each.correlation is not None])
-    for name, known in ((b'"ts"', starts), (b'"dur"', lengths), (b'"correlation"', joins)):
-        if _most(text, name, end) > known and text.count(name, 0, end) > known:
+    lengths = len(events) - [event.dur for event in events].count(None)
+    joins = len(said) - [each.correlation for each in said].count(None)
+    names = {b'"ts"': starts, b'"dur"': lengths, b'"correlation"': joins}
+    for (name, known), most in zip(names.items(), _most(text, names, end), strict=True):
+        if most > known and text.count(name, 0, end) > known:
             try:
                 json.loads(text[:end], object_pairs_hook=_checked)
             except ValueError as error:
@@ -452,6 +454,8 @@ def _checked(pairs: list[tuple[str, Any]]) -> None:
 
 def _check_decoded_size(text: Text, end: int) -> None:
     """Refuse JSON that would take much more memory than it takes room: ``[[],[],[]...`` takes thirty times as much."""
+    if end * max(_OBJECT_BYTES.values()) <= MOST_DECODED_BYTES:
+        return
     count = dict.fromkeys(_OBJECT_BYTES, 0)
     for start in range(0, end, _STRIDE):
         some = np.frombuffer(text, np.uint8, min(_STRIDE, end - start), start)
@@ -461,14 +465,15 @@ def _check_decoded_size(text: Text, end: int) -> None:
         raise ValueError(f"it has too many lists, events or values in {end:,} bytes of JSON, more than any profiler writes")
 
 
-def _most(text: Text, name: bytes, end: int) -> int:
-    """Return how often the first four bytes of a name stand in a text: four bytes are compared at once, five times as fast as `count`."""
-    first = np.frombuffer(name, np.uint32, 1)
-    return sum(
-        int(np.count_nonzero(np.frombuffer(text, np.uint32, min(_STRIDE, end - at) // 4, at) == first))
-        for start in range(0, end, _STRIDE)
-        for at in range(start, min(start + 4, end - 3))
-    )
+def _most(text: Text, names: Collection[bytes], end: int) -> list[int]:
+    """Return how often bytes 0, 1 and 3 of each name stand in a text, a quote and two letters: that is six times as quick as `count`."""
+    found = [0] * len(names)
+    for start in range(0, end - 3, _STRIDE):
+        some = np.frombuffer(text, np.uint8, min(_STRIDE + 3, end - start), start)
+        quote = some[:-3] == ord('"')
+        for place, name in enumerate(names):
+            found[place] += int(np.count_nonzero(quote & (some[1:-2] == name[1]) & (some[3:] == name[3])))
+    return found
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -188,14 +188,14 @@ class _Collected:
         self._memory = MemoryMarks()
         self._empty = True
 
-    def add(self, events: Iterable[AnyEvent]) -> None:
+    def add(self, events: Sequence[AnyEvent]) -> None:
         by_category, by_phase = defaultdict[str, list[Any]](list), defaultdict[str, list[Any]](list)
         for event in events:
-            self._empty = False
             if event.ph == "X":
                 by_category[event.cat].append(event)
             elif event.ph not in _QUIET_PHASES:
                 by_phase[event.ph].append(event)
+        self._empty = self._empty and not events
         for phase, its_events in by_phase.items():
             for event in self._add_memory(self._noted.add(phase, its_events)):
                 self._lost[_unread(event)] += 1
@@ -298,7 +298,7 @@ class _Collected:
         self._count(len(timed), on_device=device is not None)
         start_ns = times_ns([event.ts for event in timed])
         columns: dict[str, Any] = {"start_ns": start_ns, "end_ns": start_ns + times_ns([event.dur for event in timed])}
-        columns["name"] = np.array([self._names.setdefault(event.name, len(self._names)) for event in timed], np.int64)
+        columns["name"] = _codes([event.name for event in timed], self._names)
         if is_call:
             used, code = distinct(columns["name"])
             texts = list(self._names)
@@ -477,7 +477,9 @@ def _unread(event: AnyEvent) -> str:
 
 def _contexts(arguments: Sequence[Any]) -> npt.NDArray[np.int64]:
     """Return the numbers of contexts, -1 where there is none."""
-    found = (-1 if given is None else given.copy_context if given.context is None else given.context for given in arguments)
+    found = [-1 if given is None else given.copy_context if given.context is None else given.context for given in arguments]
+    if {*map(type, found)} == {int} and -1 <= min(found) <= max(found) < 2**63:  # As in nearly every file.
+        return np.array(found, np.int64)
     return np.array([one if type(one) is int and 0 <= one < 2**63 else -1 for one in found], np.int64)
 
 
@@ -497,12 +499,12 @@ def _on_device(events: list[Any], arguments: list[Any], places: dict[int, str]) 
     }
 
 
-def _codes(pids: Sequence[int | str | None], known: dict[str, int]) -> npt.NDArray[np.int64]:
-    """Return numbers of the processes of events; there are few, so each is looked up once a chunk."""
-    code = {pid: known.setdefault("" if pid is None else str(pid), len(known)) for pid in dict.fromkeys(pids)}
-    if len(code) == 1:  # As in nearly every file.
-        return np.full(len(pids), next(iter(code.values())), np.int64)
-    return np.array([code[pid] for pid in pids], np.int64)
+def _codes(values: Sequence[int | str | None], known: dict[str, int]) -> npt.NDArray[np.int64]:
+    """Return numbers of names or processes; few different ones stand in many events, so each is looked up once a chunk."""
+    code = {value: known.setdefault("" if value is None else str(value), len(known)) for value in dict.fromkeys(values)}
+    if len(code) == 1:  # As of processes in nearly every file.
+        return np.full(len(values), next(iter(code.values())), np.int64)
+    return np.fromiter(map(code.__getitem__, values), np.int64, len(values))
 
 
 def _device_of(pid: int | str | None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -92,17 +93,17 @@ def fact_of(given: Arguments) -> CollectiveFacts | PeerFacts:
         op=given.reduction if given.reduction in ("sum", "mean", "min", "max", "prod") else "",
         nbytes=nbytes if nbytes < _MOST_BYTES else 0,
         ranks=_whole(given.group_size, 0, most=2**31 - 1),
-        communicator=_communicator(given),
+        communicator=_communicator(*("" if text is None else str(text) for text in (given.group, given.group_ranks))),
         sequence=_whole(given.sequence, -1),
         instance=_whole(given.instance, -1, most=2**31 - 1),
         peer=_whole({"send": given.receiver, "recv": given.sender}.get(kind), -1, most=2**31 - 1),
     )
 
 
-def _communicator(given: Arguments) -> str:
-    """Return the name of the process group with its ranks: two groups may have one name, and two names one group."""
-    texts = (text if isinstance(text, str) else "" if text is None else str(text) for text in (given.group, given.group_ranks))
-    return printable(" ".join(filter(None, texts)))[:_LONGEST_NAME]
+@lru_cache(maxsize=1024)
+def _communicator(group: str, ranks: str) -> str:
+    """Return the name of a process group with its ranks: two groups may have one name, and two names one group."""
+    return printable(" ".join(filter(None, (group, ranks))))[:_LONGEST_NAME]
 
 
 def _whole(value: Any, missing: int, *, most: int = 2**53) -> int:
