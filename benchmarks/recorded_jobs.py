@@ -497,7 +497,8 @@ def predicted(folder: Path, case: JobCase, run: str) -> dict[str, Any]:
         found = changed(job, case)
     except ss.StreamscopeError as error:
         return times | {"refused": error.message}
-    return times | {"step_us": step_us(found.job), "error": step_us(found.job) / times["run_us"] - 1}
+    low, high = found.host_range
+    return times | {"step_us": step_us(found.job), "error": step_us(found.job) / times["run_us"] - 1, "range": [low, high]}
 
 
 def predictions(jobs: dict[str, dict[str, Any]], folder: Path, recorder: str) -> list[dict[str, Any]]:

@@ -48,9 +48,42 @@ def overlapped(late_us=0):
     return Job.of(ranks)
 
 
+def launched(*call_us, kernel_us=1):
+    """Return a job whose hosts launch twenty kernels each, one right behind the other; rank n's calls take ``call_us[n]``."""
+    ranks = []
+    for number, took in enumerate(call_us):
+        each = max(took, kernel_us)
+        rows = [("launch", f"k{at}", "thread 1", took * at, took * (at + 1), at) for at in range(20)]
+        rows += [("kernel", f"k{at}", "main", took + each * at, took + each * at + kernel_us, at) for at in range(20)]
+        begin, last = (one + 20 * max(one, kernel_us) for one in (took, max(call_us)))
+        rows += [("launch", "ar0", "thread 1", took * 20, took * 21, 20), ("kernel", "ar0", "main", begin, last + 2, 20)]
+        ranks.append(rank_of(number, rows, [1_000_000]))
+    return Job.of(ranks)
+
+
 def span_us(trace, name):
     at = int(np.flatnonzero(trace.spans.name == trace.spans.names.index(name))[0])
     return trace.spans.start_ns[at] / 1000, trace.spans.end_ns[at] / 1000
+
+
+class TestHosts:
+    def test_a_job_that_hosts_decide_may_be_as_quick_as_their_quickest(self):
+        slow, quick = launched(10, 20), launched(10, 10)
+        prediction = slow.what_if().link(scale=2)
+        low, high = prediction.host_range
+        assert 1 + low == pytest.approx(quick.what_if().link(scale=2).job.length_ns / prediction.job.length_ns, rel=0.08)
+        assert high == pytest.approx(0, abs=0.01)  # The slowest host is there already.
+        assert "bound by hosts" in str(prediction.notes)
+        assert "Hosts decide: it may take" in prediction.verdict
+        assert prediction.to_dict()["host_range"] == [low, high]
+
+    def test_a_job_that_gpus_decide_does_not_depend_on_hosts(self):
+        prediction = launched(10, 20, kernel_us=80).what_if().link(scale=2)
+        assert max(map(abs, prediction.host_range)) < 0.05
+        assert "Hosts" not in prediction.verdict
+
+    def test_hosts_that_are_alike_leave_the_prediction_as_it_is(self):
+        assert launched(10, 10).what_if().link(scale=2).host_range == (0.0, 0.0)
 
 
 class TestReplay:
@@ -316,7 +349,7 @@ class TestForms:
         found = overlapped(40).what_if(rank=1).like(rank=0)
         assert "the job takes 250 µs instead of 290 µs, so the change makes it 1.16 times as fast" in str(found)
         told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-        assert list(told) == ["changes", "length_us", "step_us", "speedup", "ranks", "notes"]
+        assert list(told) == ["changes", "length_us", "step_us", "host_range", "speedup", "ranks", "notes"]
         assert told["length_us"] == {"recorded": 290, "replay": 290, "predicted": 250}
         assert told["ranks"][0]["recorded"]["waiting_us"] == 40
         assert told["ranks"][0]["predicted"]["waiting_us"] == 0

@@ -17,6 +17,7 @@ from streamscope.errors import OutputError, TraceError
 from streamscope.predicting.prediction import predicted_device
 from streamscope.predicting.scenario import checked_factor, is_factor, picked_words, scaled, without
 from streamscope.ranks.clocks import Clocks
+from streamscope.ranks.host_pace import pace_ranges, paced
 from streamscope.ranks.job import Job
 from streamscope.ranks.matching import matched
 from streamscope.ranks.replay import RankTimes, RankWork, replayed, retimed_trace, waits_are_told, works_of
@@ -37,6 +38,12 @@ _INFERRED = (
 )
 _ONE_SIZE = "the latency of {} is not known, since all have one size: "
 _WHOLE = "{} larger than {} stay whole: files do not tell when their pieces were ready"
+_HOSTS = (
+    "bound by hosts: for the same calls they take longer on some ranks or in some steps than on others. With quick and with slow ones of "
+    "this recording, it would be {} to {}"
+)
+_HOSTS_DECIDE = 0.05
+"""Predictions that the pace of hosts changes by more are called bound by hosts."""
 _BESIDE = "{} ran beside others, and none alike ran alone, so alone they may be shorter"
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
@@ -104,6 +111,11 @@ class _Recording:
     def latencies_of(self, work: RankWork) -> dict[int, float]:
         """Return the latency of each row that is a part of a collective; 0 where it is not known."""
         return {row: self.latency_ns.get(self.key_of[operation], 0.0) for row, operation in work.operation.items()}
+
+    @cached_property
+    def pace_ranges(self) -> list[tuple[float, float]]:
+        """Factors on the host's time of each rank, for a quick and for a slow host."""
+        return pace_ranges(self.job)
 
     def of_one_size(self) -> list[str]:
         """Name the kinds of collectives whose latency is not known."""
@@ -175,7 +187,35 @@ class JobPrediction(Result):
         if not self.changes:
             return self.unchanged
         notes = tuple(f"changed: {change}" for change in self.changes)
-        return self.recording.retimed(self.works, replayed(self.works, self.recorded), ("predicted by a replay of all ranks", *notes))
+        return self.recording.retimed(self.works, self._times, ("predicted by a replay of all ranks", *notes))
+
+    @cached_property
+    def _times(self) -> list[RankTimes]:
+        return replayed(self.works, self.recorded)
+
+    @cached_property
+    def host_range(self) -> tuple[float, float]:
+        """How much longer it would take with the quickest and with the slowest hosts of the recording, as shares of the prediction.
+
+        Hosts that do the same differ between ranks and steps, and by more while a profiler records them; another recording has other ones.
+        Their pace is the time of launches over the usual time of the same calls. Quick and slow are the 5th and 95th percentile of all
+        steps of all ranks. ``(0.0, 0.0)`` is a job whose GPUs decide how long it takes.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
+        >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> job.what_if().serial().host_range
+        (0.0, 0.0)
+        """
+        whole_ns = _length_ns(self.works, self._times)
+        found = []
+        for factors in zip(*self.recording.pace_ranges, strict=True):
+            same = all(factor == 1 for factor in factors)
+            works = self.works if same else [paced(work, factors[work.source]) for work in self.works]
+            found.append(_length_ns(works, self._times if same else replayed(works, self.recorded)) / whole_ns - 1)
+        return min(0.0, found[0]), max(0.0, found[1])
 
     @property
     def speedup(self) -> float:
@@ -207,8 +247,17 @@ class JobPrediction(Result):
         error = self.replay_error
         replay = f"the replay without a change takes {time_text(self.unchanged.length_ns)} of {time_text(self.recorded.length_ns)}"
         off = f": that is {percent(error)} off, so what it predicts may be as far off" if error > _WORST_REPLAY else ""
+        hosts = [] if self._between is None or not self.changes else [_HOSTS.format(*self._between)]
         alone = [] if self.recorded.matched.whole.any() else ["no collective joins the ranks, so each is replayed alone"]
-        return (replay + off, *alone, *([_INFERRED.format(ranks + more)] if untold else []), *self.remarks)
+        return (replay + off, *hosts, *alone, *([_INFERRED.format(ranks + more)] if untold else []), *self.remarks)
+
+    @property
+    def _between(self) -> tuple[str, str] | None:
+        """The range of the prediction in words, where hosts decide it."""
+        if max(map(abs, self.host_range)) <= _HOSTS_DECIDE:
+            return None
+        low, high = (f"{time_text(self._time_ns(self.job) * (1 + share))} ({share:+.0%})" for share in self.host_range)
+        return low, high
 
     def timeline(self, *ranks: int) -> Timeline:
         """Return live timelines of ranks, each as recorded and as predicted, on one axis, as a notebook widget.
@@ -467,6 +516,7 @@ class JobPrediction(Result):
                 "changes": list(self.changes),
                 "length_us": {name: job.length_ns / 1e3 for name, job in jobs.items()},
                 "step_us": {name: job.step_us for name, job in jobs.items()},
+                "host_range": self.host_range,
                 "speedup": None if math.isinf(self.speedup) else self.speedup,
                 "ranks": [{"rank": rank.number, "recorded": vars(one), "predicted": vars(other)} for rank, one, other in each],
                 "notes": list(self.notes),
@@ -492,7 +542,8 @@ class JobPrediction(Result):
         last_us = [each["p95"] for each in (self.job.step_us, self.recorded.step_us)]
         slowest = " instead of ".join(time_text(us * 1e3) for us in last_us if us is not None)
         p95 = f" (p95: {slowest})" if self._by_steps else ""
-        return f"Predicted, not measured: {what} takes {predicted} instead of {before}{p95}, so the change makes it {times}."
+        between = "" if self._between is None else f" Hosts decide: it may take {' to '.join(self._between)}."
+        return f"Predicted, not measured: {what} takes {predicted} instead of {before}{p95}, so the change makes it {times}.{between}"
 
     def table_rows(self) -> list[tuple[str, ...]]:
         """Return the table of ranks as texts, under ``heads``."""
@@ -508,6 +559,11 @@ class JobPrediction(Result):
         return "\n".join([self.title, self.verdict, "", *aligned([self.heads, *rows[:_MOST_ROWS]], numbers=True), *more, *self.notes])
 
     __repr__ = __str__
+
+
+def _length_ns(works: Sequence[RankWork], times: Sequence[RankTimes]) -> float:
+    """Return the time from the first span of all ranks to the end of the last work."""
+    return max(each.last_ns for each in times) - min(work.first_ns for work in works if len(work.trace.spans))
 
 
 @dataclass(frozen=True)
