@@ -32,7 +32,7 @@ from typing import Any
 
 PASSES = ("measured", "kineto", "ours")
 WARM, STEPS, MEASURED = 3, 14, 30
-PATIENCE_S, LIMIT_S = 30.0, 150.0
+PATIENCE_S, LIMIT_S = 30.0, float(os.environ.get("JOBS_LIMIT_S", "150"))
 MOST_FAILURES = 3
 """A pass with so many failures is given up."""
 LAYERS, WIDTH = 5, 4096
@@ -532,7 +532,9 @@ def read(folder: Path) -> None:
     errors = [abs(row["error"]) for row in content["predictions"] if "error" in row]
     print(f"{len(errors)} predictions: median error {median(errors):.1%}, worst {max(errors):.1%}" if errors else "no predictions")
     judgements = [row[recorder] for row in content["jobs"].values() for recorder in PASSES[1:] if recorder in row]
-    counts = {name: sum(bool(each.get(name)) for each in judgements) for name in ("inside", "within_10_us", "host_known_within_10_us", "right")}
+    counts = {
+        name: sum(bool(each.get(name)) for each in judgements) for name in ("inside", "within_10_us", "host_known_within_10_us", "right")
+    }
     print({**counts, "of": len(judgements), "failed": len(content["failed"])})
 
 
