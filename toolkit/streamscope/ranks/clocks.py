@@ -107,7 +107,7 @@ def clocks_of(ranks: Sequence[Rank], matched: Matched) -> Clocks:
     bounds, ties = _bounds(matched), _ties(ranks)
     group, root = _groups(len(ranks), matched, ties)
     found = _estimated([rank.clock for rank in ranks], matched, group, root)
-    limits = _Limits(bounds, ties, group, matched)
+    limits = _Limits(bounds, ties, group, matched, [rank.number for rank in ranks])
     low_ns, high_ns = limits.offsets(found)
     bounded = np.isfinite(low_ns) & np.isfinite(high_ns)
     middle = np.where(bounded, (np.where(bounded, low_ns, 0.0) + np.where(bounded, high_ns, 0.0)) / 2, found.offset_ns)
@@ -289,13 +289,16 @@ class _Meetings:
         waited = behind_ns * self.receives <= 0
         later = np.where(self.receives == 0, behind_ns, self.receives) > 0
         last, first = (apart_ns[side][self._shortest(side)] for side in (np.flatnonzero(waited & later), np.flatnonzero(waited & ~later)))
-        if self.shared_ns is not None and min(len(last), len(first)) < max(_LEAST_SIDE, _EVEN * max(len(last), len(first))):
-            return self.shared_ns
-        if min(len(last), len(first)) >= _LEAST_SIDE:
-            return float(np.median(last) + np.median(first)) / 2
-        if max(len(last), len(first)) < _LEAST_SIDE:
-            return float(np.median(apart_ns))
-        return float(np.quantile(last, 1 - _NEAREST) if len(last) > len(first) else np.quantile(first, _NEAREST))
+        fewer, more = sorted((len(last), len(first)))
+        if fewer >= _LEAST_SIDE:
+            found = float(np.median(last) + np.median(first)) / 2
+        elif more < _LEAST_SIDE:
+            found = float(np.median(apart_ns))
+        else:
+            found = float(np.quantile(last, 1 - _NEAREST) if len(last) > len(first) else np.quantile(first, _NEAREST))
+        if self.shared_ns is None or fewer >= max(_LEAST_SIDE, _EVEN * more) or abs(found - self.shared_ns) > 2 * SAME_HOST_NS:
+            return found
+        return self.shared_ns
 
     def _shortest(self, rows: IntArray) -> BoolArray:
         """Tell which of some operations are in the half with the shortest transfers."""
@@ -311,8 +314,8 @@ def _scatter_ns(values_ns: FloatArray, around_ns: float) -> float:
 class _Limits:
     """The linear program of all ranks: two unknowns each, what an estimate is off by in the middle, and at the reach of the recording."""
 
-    def __init__(self, bounds: _Bounds, ties: Sequence[tuple[int, int]], group: IntArray, matched: Matched) -> None:
-        self.bounds, self.ties, self.matched = bounds, ties, matched
+    def __init__(self, bounds: _Bounds, ties: Sequence[tuple[int, int]], group: IntArray, matched: Matched, numbers: Sequence[int]) -> None:
+        self.bounds, self.ties, self.matched, self.numbers = bounds, ties, matched, numbers
         self._group = group
 
     def offsets(self, found: Clocks) -> tuple[FloatArray, FloatArray]:
@@ -458,12 +461,20 @@ class _Program:
         return unknowns
 
     def _empty(self) -> TraceError:
-        """Say which operation no clocks fit: the last one without which those before do."""
+        """Say which operation no clocks fit: the last one without which those before do; or which ranks cannot share a host."""
         matched = self._limits.matched
         named = [each for each in self._named if each >= 0]
         rows = np.flatnonzero(np.isin(matched.operation, named))
         excess = [(self._excess_us(each), each) for each in dict.fromkeys(named)]
         worst_us, worst = max(excess, default=(0.0, int(matched.operation[rows[0]]) if len(rows) else 0))
+        if worst_us <= 0 and self._limits.ties:
+            offset_ns, numbers = self._found.offset_ns, self._limits.numbers
+            one, other = max(self._limits.ties, key=lambda pair: abs(offset_ns[pair[0]] - offset_ns[pair[1]]))
+            return TraceError(
+                f"no clocks fit the times of the ranks: rank {numbers[one]} and rank {numbers[other]} are said to share a host, and their "
+                f"clocks are {time_text(abs(offset_ns[one] - offset_ns[other]))} apart",
+                hint="leave them out of hosts= (--host); within one host, clocks differ by 20 µs at most",
+            )
         return TraceError(
             f"no clocks fit the times of the ranks: {matched.describe(worst)} ends on one rank {time_text(worst_us * 1e3)} before another "
             "begins it",

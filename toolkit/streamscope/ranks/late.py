@@ -382,7 +382,7 @@ def _slower_everywhere(own: _Stretches, others: Sequence[_Stretches]) -> bool:
     usual = {name: float(np.median([each.work.get(name, 0.0) for each in others])) for name in own.work}
     ratios = [own.work[name] / time_ns for name, time_ns in usual.items() if time_ns > 0]
     whole = sum(own.work.values()) / max(1.0, sum(usual.values()))
-    return len(ratios) > 2 and float(np.median(ratios)) >= 1 + 0.5 * (whole - 1)
+    return len(ratios) > 2 and float(np.quantile(ratios, 0.5, method="lower")) >= 1 + 0.5 * (whole - 1)
 
 
 @dataclass(frozen=True)
