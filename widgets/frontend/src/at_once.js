@@ -2,6 +2,7 @@
 
 import { COMPUTE, COPIES, EXPOSED, HIDDEN, IDLE, KERNELS, OVERLAPPED, RUNNING } from "./activity.js";
 import { css } from "./colours.js";
+import { Pen } from "./filling.js";
 import { percent } from "./format.js";
 import { SHADES } from "./palette.js";
 import { stretch } from "./spans.js";
@@ -39,39 +40,6 @@ function levelHeight(scene, height) {
   return height / Math.min(most, scene.groups.some(({ group }) => group.gpus[1]) ? MOST_OF_SEVERAL : MOST_LEVELS);
 }
 
-/** Fills rectangles of one row; those that touch and are alike are filled as one. */
-class Pen {
-  /** @param {Context} ctx */
-  constructor(ctx) {
-    this.ctx = ctx;
-    this.x = this.end = this.y = this.height = 0;
-    this.fill = "";
-  }
-
-  /**
-   * @param {number} x
-   * @param {number} width
-   * @param {number} y
-   * @param {number} height
-   * @param {string} fill
-   */
-  rectangle(x, width, y, height, fill) {
-    if (x === this.end && y === this.y && height === this.height && fill === this.fill) {
-      this.end = x + width;
-      return;
-    }
-    this.flush();
-    [this.x, this.end, this.y, this.height, this.fill] = [x, x + width, y, height, fill];
-  }
-
-  flush() {
-    if (this.end <= this.x) return;
-    this.ctx.fillStyle = this.fill;
-    this.ctx.fillRect(this.x, this.y, this.end - this.x, this.height);
-    this.end = this.x;
-  }
-}
-
 /**
  * Draw the lane of one GPU, and shade its streams where two or more of them run at once.
  *
@@ -90,58 +58,57 @@ export function drawAtOnce(ctx, scene, index, { of, top: header, lanes, atOnce }
   const [top, bottom] = [g.px(atOnce.y), g.px(atOnce.y + atOnce.height)];
   const foot = Math.max(1, g.px(IDLE_HEIGHT));
   const unit = levelHeight(scene, bottom - foot - top);
-  const [kernelPen, copyPen, idlePen, shadePen, communicationPen] = Array.from({ length: 5 }, () => new Pen(ctx));
   const streams = lanes.filter(({ lane }) => !lane.host);
   const [shadeTop, shadeBottom] = streams.length > 1 ? [g.px(streams[0].y), top] : [0, 0];
+  const [lanePixels, shadePixels] = scene.pixels ?? [];
+  lanePixels?.begin(g, top, bottom - top);
+  shadePixels?.begin(g, shadeTop, 1);
+  const [kernelPen, copyPen, idlePen, communicationPen] = Array.from({ length: 4 }, () => new Pen(lanePixels ?? ctx));
+  const shadePen = new Pen(shadePixels ?? ctx);
   const shades = Array.from({ length: SHADES + 1 }, (_, level) => css(looks.kernels.rgb, ((header === null ? SHADE : SHADE_OF_SEVERAL) * level) / SHADES));
 
-  // A bar of one stretch stands on the ground; in a crowd the foot is that of idle time.
+  let [x, width, shade, ground, streamsBelow] = [0, 0, 0, 0, 0];
   /**
-   * @param {number} x
-   * @param {number} width
-   * @param {[Pen, Swatch, number][]} layers from below, each with how many streams it stands for
-   * @param {number} shade
-   * @param {number} ground
+   * A layer of a bar, on those before it.
+   *
+   * @param {Pen} pen
+   * @param {Swatch} look
+   * @param {number} more how many streams it stands for
    */
-  const bar = (x, width, layers, shade, ground) => {
-    let streams = 0;
-    for (const [pen, look, more] of layers) {
-      if (!more) continue;
-      const upper = Math.max(top, Math.round(bottom - foot - unit * (streams += more)));
-      if (pen !== kernelPen || upper < ground) pen.rectangle(x, width, upper, Math.max(1, ground - upper), look.shades[shade]);
-      ground = upper;
-    }
+  const layer = (pen, look, more) => {
+    if (!more) return;
+    streamsBelow += more;
+    const upper = Math.max(top, Math.round(bottom - foot - unit * streamsBelow));
+    if (pen !== kernelPen || upper < ground) pen.rectangle(x, width, upper, Math.max(1, ground - upper), look.shades[shade]);
+    ground = upper;
   };
-  /**
-   * @param {number} x
-   * @param {number} width
-   * @param {number} level
-   */
-  const overlapped = (x, width, level) => {
+  /** @param {number} level */
+  const overlapped = (level) => {
     if (level && shadeBottom) shadePen.rectangle(x, width, shadeTop, shadeBottom - shadeTop, shades[level]);
   };
 
+  // A bar of one stretch stands on the ground; in a crowd the foot is that of idle time.
   activity.visit(g, (i) => {
-    const [x, width] = stretch(g, activity.start[i], activity.end[i]);
+    [x, width] = stretch(g, activity.start[i], activity.end[i]);
     const [kernels, communication, copies] = activity.streamsAt(i);
     const streams = kernels + communication + copies;
     if (!streams) {
       idlePen.rectangle(x, width, bottom - foot, foot, looks[occupations[activity.occupation[i]]].fill);
       return;
     }
-    bar(x, width, [
-      [kernelPen, kernels > 1 ? looks.kernels : looks.kernel, kernels],
-      [communicationPen, kernels ? looks.hidden : looks.exposed, communication], [copyPen, looks.copy, copies],
-    ], SHADES, bottom);
-    overlapped(x, width, streams > 1 ? SHADES : 0);
+    [shade, ground, streamsBelow] = [SHADES, bottom, 0];
+    layer(kernelPen, kernels > 1 ? looks.kernels : looks.kernel, kernels);
+    layer(communicationPen, kernels ? looks.hidden : looks.exposed, communication);
+    layer(copyPen, looks.copy, copies);
+    overlapped(streams > 1 ? SHADES : 0);
     const full = activity.fullness[i];
     if (!activity.kernels[i] || full === model.fullness_unknown || width < LEAST_LINE * g.dpr) return;
     kernelPen.flush();
-    ctx.fillStyle = scene.theme.ink;
-    ctx.fillRect(x, Math.round(bottom - (bottom - top) * (full / model.fullness_steps)), width, Math.max(1, Math.round(g.dpr)));
+    kernelPen.rectangle(x, width, Math.round(bottom - (bottom - top) * (full / model.fullness_steps)), g.hair, scene.theme.ink);
   }, (from, to) => {
     const sum = activity.sumOf(from, to);
-    const x = Math.max(g.left, Math.floor(g.x(activity.start[from]) + 1e-6));
+    x = g.column(activity.start[from]);
+    width = 1;
     /** @param {number} time */
     const level = (time) => Math.min(SHADES, Math.ceil((time / g.pitch) * SHADES));
     const running = sum[RUNNING];
@@ -153,14 +120,16 @@ export function drawAtOnce(ctx, scene, index, { of, top: header, lanes, atOnce }
     }
     if (unused) idlePen.rectangle(x, 1, bottom - foot, foot, looks[occupations[longest]].shades[level(unused)]);
     if (!running) return;
-    const look = sum[KERNELS] > 1.5 * sum[COMPUTE] ? looks.kernels : looks.kernel;
-    bar(x, 1, [
-      [kernelPen, look, sum[KERNELS] / running], [communicationPen, looks.hidden, sum[HIDDEN] / running],
-      [communicationPen, looks.exposed, sum[EXPOSED] / running], [copyPen, looks.copy, sum[COPIES] / running],
-    ], level(running), bottom - foot);
-    overlapped(x, 1, level(sum[OVERLAPPED]));
+    [shade, ground, streamsBelow] = [level(running), bottom - foot, 0];
+    layer(kernelPen, sum[KERNELS] > 1.5 * sum[COMPUTE] ? looks.kernels : looks.kernel, sum[KERNELS] / running);
+    layer(communicationPen, looks.hidden, sum[HIDDEN] / running);
+    layer(communicationPen, looks.exposed, sum[EXPOSED] / running);
+    layer(copyPen, looks.copy, sum[COPIES] / running);
+    overlapped(level(sum[OVERLAPPED]));
   });
   for (const pen of [shadePen, idlePen, kernelPen, communicationPen, copyPen]) pen.flush();
+  shadePixels?.drawOn(ctx, shadeBottom - shadeTop);
+  lanePixels?.drawOn(ctx, bottom - top);
 }
 
 /**

@@ -1,10 +1,11 @@
 // The axis and its ticks: one for all engines, or one for each where each has its own scale.
 
+import { fillRectangle } from "./filling.js";
 import { inUnit } from "./format.js";
 import { between } from "./geometry.js";
 import { tickStep, tickWords } from "./scale.js";
 import { sceneOf } from "./scene.js";
-import { fitted, font } from "./text.js";
+import { fitted, font, writeText } from "./text.js";
 
 /**
  * @import { Scene } from "./scene.js"
@@ -56,15 +57,13 @@ function drawTicks(ctx, scene, axis, bottom) {
     const half = ctx.measureText(label).width / 2;
     const centre = between(g.left + indent * half, x, ctx.canvas.width - half);
     if (centre - half < free) return;
-    ctx.fillStyle = theme.soft;
-    ctx.fillText(label, centre, g.px(axis - above));
+    writeText(ctx, theme.soft, label, centre, g.px(axis - above));
     free = centre + half + g.px(LABEL_GAP);
   };
   if (words) write(words, 0, 1);
   for (let tick = Math.ceil((view.t0 - base) / step); base + tick * step <= view.t1; tick++) {
     const x = Math.round(g.x(base + tick * step));
-    ctx.fillStyle = theme.grid;
-    ctx.fillRect(x, top, Math.max(1, Math.floor(g.dpr)), g.px(bottom) - top);
+    fillRectangle(ctx, theme.grid, x, top, g.hair, g.px(bottom) - top);
     write(inUnit(tick * step, unit, decimals), x, tick && 1);
   }
   ctx.textAlign = "left";
@@ -81,11 +80,9 @@ function drawAxisKind(ctx, scene) {
   const middle = g.px(layout.axis - 16);
   if (model.nature) {
     ctx.font = font(scene, 11, "600");
-    ctx.fillStyle = theme.accent;
-    ctx.fillText([`${model.nature} time`, model.nature].find((words) => ctx.measureText(words).width < g.left) ?? "not measured", 0, middle);
+    writeText(ctx, theme.accent, [`${model.nature} time`, model.nature].find((words) => ctx.measureText(words).width < g.left) ?? "not measured", 0, middle);
   }
   if (mode !== "scale") return;
   ctx.font = font(scene, 11);
-  ctx.fillStyle = theme.soft;
-  ctx.fillText(fitted(ctx, "each engine at its own scale: lengths of different engines do not compare", g.right - g.left), g.left, middle);
+  writeText(ctx, theme.soft, fitted(ctx, "each engine at its own scale: lengths of different engines do not compare", g.right - g.left), g.left, middle);
 }

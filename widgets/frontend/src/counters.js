@@ -3,9 +3,10 @@
 import { offAxis } from "./align.js";
 import { comparable, decodeCounters, stepsOf, valueAt, valueWords } from "./counter_lines.js";
 import { aria, contextOf, make } from "./dom.js";
+import { fillRectangle } from "./filling.js";
 import { timeAt } from "./geometry.js";
 import { sceneOf } from "./scene.js";
-import { fitted, font } from "./text.js";
+import { fitted, font, writeText } from "./text.js";
 
 /**
  * @import { CounterLane, Counters, Line } from "./counter_lines.js"
@@ -97,8 +98,7 @@ export class CounterLanes {
     const rows = rowsOf(scene, groups, heads);
     this.size(scene, rows.length ? rows[rows.length - 1].top + rows[0].height + GAP : heads);
     const ctx = contextOf(this.canvas);
-    ctx.fillStyle = scene.theme.ground;
-    ctx.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    fillRectangle(ctx, scene.theme.ground, 0, 0, this.canvas.width, this.canvas.height);
     ctx.textBaseline = "middle";
     for (const row of rows) this.drawLane(ctx, scene, row, rows);
     marked.forEach((group, place) => this.drawMarkers(ctx, scene, group, NAMES * place, marked.length > 1 ? rows : null));
@@ -163,12 +163,11 @@ export class CounterLanes {
   drawNotes(ctx, scene, { index, body, bottom }, top, several) {
     const { geometry: g, theme } = sceneOf(scene, index);
     const above = this.timeline.stage.baseContext;
-    const wide = Math.max(1, Math.round(g.dpr));
+    const wide = g.hair;
     const middle = g.px(top + NAMES / 2);
     const notes = this.notes(index);
     ctx.font = font(scene, 11);
-    ctx.fillStyle = theme.soft;
-    ctx.fillText(fitted(ctx, several ? `${scene.model.groups[index].label} · notes` : "notes", g.left - g.px(14)), g.px(6), middle);
+    writeText(ctx, theme.soft, fitted(ctx, several ? `${scene.model.groups[index].label} · notes` : "notes", g.left - g.px(14)), g.px(6), middle);
     let free = g.left;
     notes.forEach((note, place) => {
       const ends = [...new Set([note.start, note.end].map((time) => Math.round(g.x(time))))];
@@ -187,12 +186,10 @@ export class CounterLanes {
       const number = `${note.number}`;
       const badge = ctx.measureText(number).width + g.px(8);
       ctx.fillRect(from, g.px(top + 1), badge, g.px(NAMES - 2));
-      ctx.fillStyle = theme.ground;
-      ctx.fillText(number, from + g.px(4), middle);
+      writeText(ctx, theme.ground, number, from + g.px(4), middle);
       const next = place + 1 < notes.length ? Math.min(g.right, g.x(notes[place + 1].start)) : g.right;
       const words = fitted(ctx, note.text, next - from - badge - g.px(8));
-      ctx.fillStyle = theme.ink;
-      ctx.fillText(words, from + badge + g.px(4), middle);
+      writeText(ctx, theme.ink, words, from + badge + g.px(4), middle);
       free = from + badge + g.px(4) + (words ? ctx.measureText(words).width : 0);
     });
   }
@@ -208,8 +205,7 @@ export class CounterLanes {
     const { cursor, viewer } = this.timeline;
     const now = cursor === null ? null : offAxis(viewer.alignments[group], cursor);
     const [y, base] = [g.px(top + (height - high) / 2), g.px(top + (height + high) / 2)];
-    ctx.fillStyle = theme.lane;
-    ctx.fillRect(g.left, y, g.right - g.left, base - y);
+    fillRectangle(ctx, theme.lane, g.left, y, g.right - g.left, base - y);
     const labels = isOfSeveral(rows) ? [lane.label, scene.model.groups[group].label] : [lane.label];
     ctx.font = font(scene, 11);
     ctx.fillStyle = theme.soft;
@@ -239,8 +235,7 @@ export class CounterLanes {
     });
     if (now !== null) {
       const x = Math.round(g.x(now));
-      ctx.fillStyle = theme.ink;
-      ctx.fillRect(x, y, Math.max(1, Math.round(g.dpr)), base - y);
+      fillRectangle(ctx, theme.ink, x, y, g.hair, base - y);
       ctx.font = font(scene, 11);
       const words = valuesAt(lane, now);
       const width = ctx.measureText(words).width;
@@ -277,16 +272,14 @@ export class CounterLanes {
       for (const [context, from, to] of /** @type {[CanvasRenderingContext2D, number, number][]} */ ([
         [above, g.px(body), g.px(bottom)], ...below.map((ends) => [ctx, ...ends]),
       ])) {
-        context.fillStyle = theme.accent;
-        context.fillRect(x, from, Math.max(1, Math.round(g.dpr)), to - from);
+        fillRectangle(context, theme.accent, x, from, g.hair, to - from);
       }
       let after = i + 1;
       while (after < time.length && g.x(time[after]) < x + 2 * g.dpr) after++;
       const next = after < time.length ? Math.min(g.right, g.x(time[after])) : g.right;
       const words = x >= free ? fitted(ctx, texts[name[i]], next - x - g.px(8)) : "";
       if (!words) continue;
-      ctx.fillStyle = theme.ink;
-      ctx.fillText(words, x + g.px(4), g.px(top + NAMES / 2));
+      writeText(ctx, theme.ink, words, x + g.px(4), g.px(top + NAMES / 2));
       free = x + g.px(8) + ctx.measureText(words).width;
     }
   }
@@ -326,7 +319,7 @@ function drawLine(ctx, scene, group, line, toY, base, front) {
   const steps = stepsOf(line, g.x, g.left, g.right, g.t0);
   if (!steps.length) return;
   const colour = front ? theme.accent : theme.faint;
-  ctx.lineWidth = Math.max(1, g.dpr);
+  ctx.lineWidth = g.hair;
   ctx.strokeStyle = colour;
   ctx.beginPath();
   steps.forEach(({ x, first, least, largest, last }, at) => {
@@ -382,8 +375,7 @@ function write(ctx, { geometry: g, theme }, words, x, y, ink) {
   ctx.globalAlpha = 0.75;
   ctx.fillRect(x - g.px(2), y - g.px(6), ctx.measureText(words).width + g.px(4), g.px(12));
   ctx.globalAlpha = 1;
-  ctx.fillStyle = ink;
-  ctx.fillText(words, x, y);
+  writeText(ctx, ink, words, x, y);
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { drawAllArrows } from "./arrows.js";
 import { drawAxes } from "./axis.js";
+import { fillRectangle } from "./filling.js";
 import { grouped } from "./format.js";
 import { drawGpuHeads, drawPeerCopies } from "./gpus.js";
 import { natureOf } from "./nature.js";
@@ -9,7 +10,7 @@ import { drawOverlap, drawOverlapAbove } from "./overlap.js";
 import { drawOverview } from "./overview.js";
 import { sceneOf } from "./scene.js";
 import { drawRow, stretch } from "./spans.js";
-import { fitted, font } from "./text.js";
+import { fitted, font, writeText } from "./text.js";
 
 /**
  * @import { Geometry } from "./geometry.js"
@@ -34,8 +35,7 @@ const LEAST_LABEL = 13;
 export function drawBase(ctx, scene) {
   const { theme, layout } = scene;
   const { width, height } = ctx.canvas;
-  ctx.fillStyle = theme.ground;
-  ctx.fillRect(0, 0, width, height);
+  fillRectangle(ctx, theme.ground, 0, 0, width, height);
   ctx.textBaseline = "middle";
   layout.groups.forEach((box) => drawLaneGrounds(ctx, sceneOf(scene, box.index), box));
   drawAxes(ctx, scene);
@@ -68,8 +68,7 @@ export function drawLaneGrounds(ctx, scene, box) {
     const [y, height] = [g.px(lane.y), g.px(lane.height)];
     if (group.extent_ns <= g.t0) continue;
     const [x, width] = stretch(g, Math.min(0, group.extent_ns, group.start[0] || 0), group.extent_ns, 0);
-    ctx.fillStyle = theme.lane;
-    ctx.fillRect(x, y, width, height);
+    fillRectangle(ctx, theme.lane, x, y, width, height);
   }
 }
 
@@ -105,8 +104,7 @@ function dimmed(ctx, { dim }, draw) {
  * @param {{ y: number, height: number }} place
  */
 function writeLane(ctx, { geometry: g, theme, layout }, name, { y, height }) {
-  ctx.fillStyle = theme.soft;
-  ctx.fillText(fitted(ctx, name, g.px(layout.plot.left - 14)), g.px(6), g.px(y + height / 2));
+  writeText(ctx, theme.soft, fitted(ctx, name, g.px(layout.plot.left - 14)), g.px(6), g.px(y + height / 2));
 }
 
 /**
@@ -175,11 +173,9 @@ function drawEnds(ctx, scene, box, group) {
   const [top, bottom] = [g.px(box.body), g.px(box.bottom)];
   if (group.shown_until_ns !== null) {
     const [x, width] = stretch(g, group.shown_until_ns, group.extent_ns, 0);
-    ctx.fillStyle = scene.hatch;
-    ctx.fillRect(x, top, width, bottom - top);
+    fillRectangle(ctx, scene.hatch, x, top, width, bottom - top);
   }
-  ctx.fillStyle = theme.soft;
-  ctx.fillRect(Math.round(g.x(group.extent_ns)), g.px(box.body - 3), Math.max(1, Math.round(g.dpr)), bottom - g.px(box.body - 3));
+  fillRectangle(ctx, theme.soft, Math.round(g.x(group.extent_ns)), g.px(box.body - 3), g.hair, bottom - g.px(box.body - 3));
 }
 
 /**
@@ -203,8 +199,7 @@ function drawHeader(ctx, scene, box) {
   const write = (text, size, weight, ink, gap, height = middle) => {
     ctx.font = font(scene, size, weight);
     const shown = fitted(ctx, text, g.right - x);
-    ctx.fillStyle = ink;
-    ctx.fillText(shown, x, height);
+    writeText(ctx, ink, shown, x, height);
     x += ctx.measureText(shown).width + g.px(gap);
   };
   write(group.label, 13, "600", theme.ink, 12);

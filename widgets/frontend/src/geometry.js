@@ -21,6 +21,8 @@ export function frameGeometry(view, layout, dpr) {
   const t0 = Math.round(view.t0 / pitch) * pitch;
   return {
     dpr,
+    /** How thick a thin line is. */
+    hair: Math.max(1, Math.round(dpr)),
     left,
     right,
     pitch,
@@ -28,6 +30,12 @@ export function frameGeometry(view, layout, dpr) {
     t1: t0 + (right - left) * pitch,
     /** @param {number} t */
     x: (t) => left + (t - t0) / pitch,
+    /**
+     * The pixel of what shares one with what begins soon after it.
+     *
+     * @param {number} t
+     */
+    column: (t) => Math.max(left, Math.floor(left + (t - t0) / pitch + 1e-6)),
     /** @param {number} length */
     px: (length) => Math.round(length * dpr),
   };

@@ -1,8 +1,9 @@
 // Several GPUs of one run: their headers, and arrows for copies from one to another.
 
 import { drawHead, rowOf } from "./arrows.js";
+import { fillRectangle } from "./filling.js";
 import { lowerBound } from "./search.js";
-import { fitted, font } from "./text.js";
+import { fitted, font, writeText } from "./text.js";
 
 /**
  * @import { Box } from "./layout.js"
@@ -46,14 +47,11 @@ export function drawGpuHeads(ctx, scene, { index, sections }) {
     if (top === null) continue;
     const { name, words, slowest } = model.groups[index].gpus[of];
     const middle = g.px(top + layout.gpuHeader / 2);
-    ctx.fillStyle = theme.grid;
-    ctx.fillRect(0, g.px(top), g.right, Math.max(1, Math.round(g.dpr)));
+    fillRectangle(ctx, theme.grid, 0, g.px(top), g.right, g.hair);
     ctx.font = font(scene, 12, "600");
-    ctx.fillStyle = slowest ? theme.path : theme.ink;
-    ctx.fillText(name, g.px(INDENT), middle);
+    writeText(ctx, slowest ? theme.path : theme.ink, name, g.px(INDENT), middle);
     if (slowest) {
-      ctx.fillStyle = theme.path;
-      ctx.fillRect(0, g.px(top), g.px(3), g.px(bottom) - g.px(top));
+      fillRectangle(ctx, theme.path, 0, g.px(top), g.px(3), g.px(bottom) - g.px(top));
     }
     ctx.font = font(scene, 12);
     let x = g.left;
@@ -81,7 +79,7 @@ export function drawPeerCopies(ctx, scene, box) {
   const copies = [...group.far?.keys() ?? []].filter((span) => group.far?.[span] && group.end[span] > g.t0 && group.start[span] < g.t1);
   if (copies.length > MOST_ARROWS) return;
   ctx.strokeStyle = ctx.fillStyle = theme.soft;
-  ctx.lineWidth = Math.max(1, g.dpr);
+  ctx.lineWidth = g.hair;
   for (const span of copies) drawPeerCopy(ctx, scene, box.index, span);
 }
 

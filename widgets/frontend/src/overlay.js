@@ -2,6 +2,7 @@
 
 import { offAxis } from "./align.js";
 import { drawArrow, rowOf } from "./arrows.js";
+import { fillRectangle } from "./filling.js";
 import { exactTime, inUnit } from "./format.js";
 import { between } from "./geometry.js";
 import { partsOf } from "./grouping.js";
@@ -9,7 +10,7 @@ import { drawWaitsOf } from "./overlap.js";
 import { axisUnit } from "./scale.js";
 import { sceneOf } from "./scene.js";
 import { drawSpan, stretch } from "./spans.js";
-import { font } from "./text.js";
+import { font, writeText } from "./text.js";
 
 /**
  * @import { Highlight } from "./join.js"
@@ -93,7 +94,7 @@ function drawHighlight(ctx, frame, highlight, selected) {
       ctx.strokeRect(x - 0.5, y - 0.5, width + 1, height + 1);
     }
     ctx.strokeStyle = ctx.fillStyle = selected || index === highlight.group ? theme.ink : theme.faint;
-    ctx.lineWidth = Math.max(1, g.dpr);
+    ctx.lineWidth = g.hair;
     // When the last part of a collective begins, all GPUs go on; both ends of a copy begin together.
     if (last > g.t0 && last < g.t1) ctx.fillRect(Math.round(g.x(last)), top, ctx.lineWidth, bottom - top);
     for (const span of spans) drawWaitsOf(ctx, scene, index, span);
@@ -134,8 +135,7 @@ function drawCursor(ctx, scene, time) {
   const { geometry: g, theme, layout } = scene;
   if (time < g.t0 || time > g.t1) return;
   const x = Math.round(g.x(time));
-  ctx.fillStyle = theme.faint;
-  ctx.fillRect(x, g.px(layout.axis - 6), Math.max(1, Math.floor(g.dpr)), g.px(layout.foot) - g.px(layout.axis - 6));
+  fillRectangle(ctx, theme.faint, x, g.px(layout.axis - 6), g.hair, g.px(layout.foot) - g.px(layout.axis - 6));
   for (const { axis, of } of axes(scene)) drawPill(ctx, scene, inUnit(of(time), axisUnit(scene.view)), x, axis, theme.ink);
 }
 
@@ -150,12 +150,8 @@ function drawMeasure(ctx, scene, { from, to, top: above, bottom: below }) {
   const { geometry: g, theme, layout } = scene;
   const [x, width] = stretch(g, Math.min(from, to), Math.max(from, to), 1);
   const [top, bottom] = [g.px(above ?? layout.axis - 6), g.px(below ?? layout.foot)];
-  ctx.fillStyle = theme.accentWash;
-  ctx.fillRect(x, top, width, bottom - top);
-  ctx.fillStyle = theme.accent;
-  const line = Math.max(1, Math.round(g.dpr));
-  ctx.fillRect(x, top, line, bottom - top);
-  ctx.fillRect(x + width - line, top, line, bottom - top);
+  fillRectangle(ctx, theme.accentWash, x, top, width, bottom - top);
+  for (const edge of [x, x + width - g.hair]) fillRectangle(ctx, theme.accent, edge, top, g.hair, bottom - top);
   for (const { axis, of } of axes(scene)) drawPill(ctx, scene, exactTime(Math.abs(of(to) - of(from))), x + width / 2, axis, theme.accent);
 }
 
@@ -188,6 +184,5 @@ function drawPill(ctx, scene, text, centre, axis, fill) {
   ctx.beginPath();
   ctx.roundRect(x, middle - g.px(9), width, g.px(18), g.px(4));
   ctx.fill();
-  ctx.fillStyle = theme.ground;
-  ctx.fillText(text, x + g.px(6), middle + g.px(0.5));
+  writeText(ctx, theme.ground, text, x + g.px(6), middle + g.px(0.5));
 }

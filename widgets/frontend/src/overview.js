@@ -1,7 +1,9 @@
 // The strip at the foot: all of every run, where the device is busy, what was found, and where the view lies.
 
 import { onAxis } from "./align.js";
+import { fillRectangle } from "./filling.js";
 import { between } from "./geometry.js";
+import { writeText } from "./text.js";
 
 /**
  * @import { Group } from "./model.js"
@@ -36,8 +38,7 @@ export function drawOverview(ctx, scene) {
     const y = g.px(top + 3 + position * row);
     const height = g.px(row - 2);
     const [from, to] = [x(onAxis(alignment, 0)), x(onAxis(alignment, part.group.extent_ns))];
-    ctx.fillStyle = theme.grid;
-    ctx.fillRect(from, y, Math.max(1, to - from), height);
+    fillRectangle(ctx, theme.grid, from, y, Math.max(1, to - from), height);
     const columns = Math.max(1, Math.ceil((to - from) / grain));
     part.busyShares ??= [];
     const known = part.busyShares[of];
@@ -55,16 +56,14 @@ export function drawOverview(ctx, scene) {
     if (!of) drawHits(ctx, scene, index, x, y);
   });
   if (bounds.t0 < home.t0) {
-    ctx.fillStyle = theme.soft;
-    ctx.fillText(EARLIER, g.px(6), g.px(top + layout.overview.height / 2));
+    writeText(ctx, theme.soft, EARLIER, g.px(6), g.px(top + layout.overview.height / 2));
   }
   if (view.t0 <= home.t0 && view.t1 >= home.t1) return;
   const x0 = between(g.left, x(view.t0), g.right - g.px(3));
   const x1 = Math.max(x0 + g.px(3), Math.min(g.right, x(view.t1)));
-  ctx.fillStyle = theme.accentWash;
-  ctx.fillRect(x0, g.px(top), x1 - x0, g.px(layout.overview.height));
+  fillRectangle(ctx, theme.accentWash, x0, g.px(top), x1 - x0, g.px(layout.overview.height));
   ctx.strokeStyle = theme.accent;
-  ctx.lineWidth = Math.max(1, Math.round(g.dpr));
+  ctx.lineWidth = g.hair;
   ctx.strokeRect(x0 + 0.5, g.px(top) + 0.5, x1 - x0 - 1, g.px(layout.overview.height) - 1);
 }
 

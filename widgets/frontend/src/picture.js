@@ -2,12 +2,13 @@
 
 import { contextOf, make } from "./dom.js";
 import { drawBase } from "./draw.js";
+import { fillRectangle } from "./filling.js";
 import { entryCapacity } from "./lod.js";
 import { drawOverlay } from "./overlay.js";
 import { buildScene } from "./scene.js";
 import { hatchPattern } from "./spans.js";
 import { SvgContext } from "./svg_context.js";
-import { font } from "./text.js";
+import { font, writeText } from "./text.js";
 
 /**
  * @import { Marks } from "./overlay.js"
@@ -55,12 +56,11 @@ function draw(ctx, timeline, scale, hatch) {
   const { layout, model } = timeline;
   /** @type {PictureSource} */
   const other = Object.create(timeline, Object.fromEntries(Object.entries({
-    dpr: scale, hatch, pairs: new Int32Array(2 * entryCapacity(Math.ceil(layout.width * scale))),
+    dpr: scale, hatch, pixels: null, pairs: new Int32Array(2 * entryCapacity(Math.ceil(layout.width * scale))),
     labelWidths: new Float32Array(model.names.length).fill(NaN),
   }).map(([name, value]) => [name, { value }])));
   const scene = buildScene(other);
-  ctx.fillStyle = timeline.theme.ground;
-  ctx.fillRect(0, 0, ctx.canvas.width, ctx.canvas.height);
+  fillRectangle(ctx, timeline.theme.ground, 0, 0, ctx.canvas.width, ctx.canvas.height);
   drawLegend(ctx, scene, timeline);
   ctx.translate(0, LEGEND * scale);
   drawBase(ctx, scene);
@@ -83,10 +83,8 @@ function drawLegend(ctx, scene, { ranking }) {
   for (const code of ranking.order) {
     const width = ctx.measureText(model.names[code]).width + g.px(30);
     if (x + width > ctx.canvas.width) return;
-    ctx.fillStyle = theme.operators[code].fill;
-    ctx.fillRect(x, g.px(LEGEND / 2 - 5), g.px(10), g.px(10));
-    ctx.fillStyle = theme.ink;
-    ctx.fillText(model.names[code], x + g.px(15), g.px(LEGEND / 2));
+    fillRectangle(ctx, theme.operators[code].fill, x, g.px(LEGEND / 2 - 5), g.px(10), g.px(10));
+    writeText(ctx, theme.ink, model.names[code], x + g.px(15), g.px(LEGEND / 2));
     x += width;
   }
 }

@@ -4,11 +4,12 @@ import { onAxis } from "./align.js";
 import { drawHead, rowOf } from "./arrows.js";
 import { decodeColumn } from "./decode_column.js";
 import { aria, contextOf, make, makeButton, makeChoice, makeSwatch } from "./dom.js";
+import { fillRectangle } from "./filling.js";
 import { grouped, significant, unitOf } from "./format.js";
 import { between } from "./geometry.js";
 import { partsOf } from "./grouping.js";
 import { sceneOf } from "./scene.js";
-import { font } from "./text.js";
+import { font, writeText } from "./text.js";
 import { Tiles } from "./tiles.js";
 
 /**
@@ -323,8 +324,7 @@ export class RankMap {
     canvas.style.height = `${grid.rows * high + FOOT}px`;
     [canvas.width, canvas.height] = [Math.round(this.width * dpr), Math.round((grid.rows * high + FOOT) * dpr)];
     const ctx = contextOf(canvas);
-    ctx.fillStyle = scene.theme.ground;
-    ctx.fillRect(0, 0, canvas.width, canvas.height);
+    fillRectangle(ctx, scene.theme.ground, 0, 0, canvas.width, canvas.height);
     ctx.textBaseline = "middle";
     ctx.textAlign = "right";
     for (let row = 0; row < grid.rows; row++) {
@@ -381,8 +381,7 @@ export class RankMap {
       if (taken.some((other) => Math.abs(other - y) < 13)) continue;
       taken.push(y);
       ctx.font = font(scene, 11, held ? "bold" : "");
-      ctx.fillStyle = held ? AWAITED : scene.theme.soft;
-      ctx.fillText(`${shown.has(number) ? "▸ " : ""}rank ${number}`, (LEFT - 6) * dpr, y * dpr);
+      writeText(ctx, held ? AWAITED : scene.theme.soft, `${shown.has(number) ? "▸ " : ""}rank ${number}`, (LEFT - 6) * dpr, y * dpr);
     }
   }
 

@@ -10,6 +10,7 @@ import { frameGeometry } from "./geometry.js";
  * @import { Layout } from "./layout.js"
  * @import { Looks } from "./looks.js"
  * @import { Model } from "./model.js"
+ * @import { Pixels } from "./filling.js"
  * @import { Shows } from "./switches.js"
  * @import { Theme } from "./theme.js"
  * @import { Part } from "./tracks.js"
@@ -28,6 +29,7 @@ import { frameGeometry } from "./geometry.js";
  * @property {{ shows: Shows, looks: Looks }} switches
  * @property {(Uint8Array | null)[] | null} shown of each group, which spans a search finds
  * @property {Int32Array} pairs room for what `visible` writes
+ * @property {[Pixels, Pixels] | null} pixels what bars of a pixel are drawn with; null for a picture of shapes
  * @property {Float32Array} labelWidths of each name, NaN where it is not known
  * @property {string | CanvasPattern} hatch
  * @property {number} dpr
@@ -36,7 +38,7 @@ import { frameGeometry } from "./geometry.js";
  */
 
 /**
- * @typedef {Pick<FrameSource, "model" | "layout" | "theme" | "switches" | "shown" | "pairs" | "labelWidths" | "hatch" | "finding">
+ * @typedef {Pick<FrameSource, "model" | "layout" | "theme" | "switches" | "shown" | "pairs" | "pixels" | "labelWidths" | "hatch" | "finding">
  *   & FrameSource["viewer"] & { groups: Part[], dim: boolean, geometry: Geometry, own: Scene[] }} Scene
  */
 
@@ -47,11 +49,11 @@ import { frameGeometry } from "./geometry.js";
  * @returns {Scene}
  */
 export function buildScene(timeline) {
-  const { model, layout, viewer, theme, wholeParts: groups, switches, shown, pairs, labelWidths, hatch, dpr, finding, selected } = timeline;
+  const { model, layout, viewer, theme, wholeParts: groups, switches, shown, pairs, pixels, labelWidths, hatch, dpr, finding, selected } = timeline;
   const { view, home, bounds, alignments, mode } = viewer;
   /** @type {Scene} */
   const common = {
-    model, layout, view, home, bounds, theme, groups, switches, shown, pairs, labelWidths, hatch, finding, mode, alignments,
+    model, layout, view, home, bounds, theme, groups, switches, shown, pairs, pixels, labelWidths, hatch, finding, mode, alignments,
     dim: selected !== null, geometry: frameGeometry(view, layout, dpr), own: [],
   };
   common.own = alignments.map((alignment) => {

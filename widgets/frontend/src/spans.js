@@ -2,11 +2,12 @@
 
 import { isCrowd, launchedName } from "./decode.js";
 import { contextOf } from "./dom.js";
+import { fillRectangle, Pen } from "./filling.js";
 import { between } from "./geometry.js";
 import { coverage, visible } from "./lod.js";
 import { fittingName } from "./origins.js";
 import { SHADES } from "./palette.js";
-import { fitted } from "./text.js";
+import { fitted, writeText } from "./text.js";
 
 /**
  * @import { Geometry } from "./geometry.js"
@@ -50,7 +51,9 @@ export function drawRow(ctx, scene, row) {
   const height = g.px(row.y + row.height) - y;
   const shown = scene.shown?.[group.index];
   const count = visible(track, g.t0, g.t1, g.pitch, pairs);
-  let [runStart, runEnd, runFill] = [0, 0, ""];
+  const pixels = scene.pixels?.[0];
+  pixels?.begin(g, y, 1);
+  const pen = new Pen(pixels ?? ctx);
   for (let e = 0; e < count; e++) {
     const from = pairs[2 * e];
     const to = pairs[2 * e + 1];
@@ -61,29 +64,11 @@ export function drawRow(ctx, scene, row) {
     const span = track.spans[track.longest.find(from, to)];
     const swatch = swatchOf(scene, group, span);
     const shade = Math.ceil(coverage(track, from, to, g.pitch) * SHADES);
-    const fill = !shown || shown[span] ? swatch.shades[shade] : swatch.faded;
-    const x = Math.max(g.left, Math.floor(g.x(track.start[from]) + 1e-6));
-    if (x === runEnd && fill === runFill) {
-      runEnd = x + 1;
-      continue;
-    }
-    if (runEnd > runStart) fillRun(ctx, runFill, runStart, y, runEnd - runStart, height);
-    [runStart, runEnd, runFill] = [x, x + 1, fill];
+    const x = g.column(track.start[from]);
+    pen.rectangle(x, 1, y, height, !shown || shown[span] ? swatch.shades[shade] : swatch.faded);
   }
-  if (runEnd > runStart) fillRun(ctx, runFill, runStart, y, runEnd - runStart, height);
-}
-
-/**
- * @param {Context} ctx
- * @param {string} fill
- * @param {number} x
- * @param {number} y
- * @param {number} width
- * @param {number} height
- */
-function fillRun(ctx, fill, x, y, width, height) {
-  ctx.fillStyle = fill;
-  ctx.fillRect(x, y, width, height);
+  pen.flush();
+  pixels?.drawOn(ctx, height);
 }
 
 /**
@@ -132,8 +117,7 @@ export function drawSpan(ctx, scene, row, k, shown, y, height) {
   // A hairline between neighbours, where there is room for one.
   if ((track.end[k] - track.start[k]) / g.pitch >= HAIRLINE_LEAST * g.dpr && width > 2) width -= Math.max(1, Math.floor(g.dpr / 2));
   if (kind === model.kinds.graph) {
-    ctx.fillStyle = shown ? theme.band : theme.rule;
-    ctx.fillRect(x, y, width, height);
+    fillRectangle(ctx, shown ? theme.band : theme.rule, x, y, width, height);
     return;
   }
   const crowd = isCrowd(group, span);
@@ -146,8 +130,7 @@ export function drawSpan(ctx, scene, row, k, shown, y, height) {
   const transfer = waiting && stretch(g, track.start[k] + waiting, track.end[k])[0];
   if (transfer > x) {
     // The time until the last GPU began is hatched as the host's waits are; the foot tells whose it is.
-    ctx.fillStyle = scene.hatch;
-    ctx.fillRect(x, y, Math.min(transfer - x, width), height - g.px(4));
+    fillRectangle(ctx, scene.hatch, x, y, Math.min(transfer - x, width), height - g.px(4));
   }
   const onDevice = model.kinds.isDevice(kind);
   if (group.basis[span] && width >= 10 * g.dpr) notchEdges(ctx, g, scene, group.basis[span], x, width, y, height);
@@ -196,8 +179,7 @@ function notchEdges(ctx, g, scene, basis, x, width, y, height) {
 function drawOperatorStripe(ctx, scene, name, x, width, y, height) {
   if (name < 0) return;
   const stripe = scene.geometry.px(3);
-  ctx.fillStyle = scene.theme.operators[name].fill;
-  ctx.fillRect(x, y + height - stripe, width, stripe);
+  fillRectangle(ctx, scene.theme.operators[name].fill, x, y + height - stripe, width, stripe);
 }
 
 /**
@@ -229,8 +211,7 @@ export function drawLabel(ctx, scene, group, span, ink, x, width, middle) {
   const { globalAlpha } = ctx;
   ctx.globalAlpha = 1;
   // On a bar that is dimmed, only the full ink can be read.
-  ctx.fillStyle = scene.dim ? scene.theme.ink : ink;
-  ctx.fillText(text, x + 4 * dpr, middle);
+  writeText(ctx, scene.dim ? scene.theme.ink : ink, text, x + 4 * dpr, middle);
   ctx.globalAlpha = globalAlpha;
 }
 
@@ -246,8 +227,7 @@ export function hatchPattern(ctx, theme, dpr) {
   const tile = ctx.canvas.ownerDocument.createElement("canvas");
   tile.width = tile.height = size;
   const pen = contextOf(tile);
-  pen.fillStyle = theme.hatchGround;
-  pen.fillRect(0, 0, size, size);
+  fillRectangle(pen, theme.hatchGround, 0, 0, size, size);
   pen.strokeStyle = theme.hatch;
   pen.lineWidth = Math.max(1, dpr);
   pen.beginPath();

@@ -6,6 +6,7 @@
  * @typedef {Pick<CanvasRenderingContext2D, "fillStyle" | "strokeStyle" | "lineWidth" | "globalAlpha" | "font" | "textAlign" | "textBaseline"
  *   | "lineJoin" | "save" | "restore" | "translate" | "clearRect" | "fillRect" | "strokeRect" | "beginPath" | "moveTo" | "lineTo"
  *   | "bezierCurveTo" | "rect" | "roundRect" | "stroke" | "measureText" | "fillText">
+ *   & Partial<Pick<CanvasRenderingContext2D, "drawImage" | "imageSmoothingEnabled">>
  *   & { canvas: { width: number, height: number }, clip(): void, fill(): void }} Context
  */
 

@@ -12,6 +12,18 @@
 export const font = (scene, size, weight = "") => `${weight} ${size * scene.geometry.dpr}px ${scene.theme.font}`;
 
 /**
+ * @param {Context} ctx
+ * @param {Context["fillStyle"]} ink
+ * @param {string} text
+ * @param {number} x
+ * @param {number} y
+ */
+export function writeText(ctx, ink, text, x, y) {
+  ctx.fillStyle = ink;
+  ctx.fillText(text, x, y);
+}
+
+/**
  * At most so many letters of a text, its end among them: kernels' names often differ there.
  *
  * @param {string} text

@@ -7,6 +7,7 @@ import { Choosing } from "./choosing.js";
 import { launchedNames } from "./decode.js";
 import { Details } from "./details.js";
 import { drawBase } from "./draw.js";
+import { Pixels } from "./filling.js";
 import { Finding } from "./finding.js";
 import { positionOf } from "./geometry.js";
 import { gpuName, gpuNames } from "./gpus.js";
@@ -69,6 +70,8 @@ export class Timeline {
     this.root = root;
     this.dirty = { base: false, overlay: false };
     this.frame = 0;
+    /** @type {[Pixels, Pixels]} */
+    this.pixels = [new Pixels(), new Pixels()];
     /** @type {Set<(what: Trait) => void>} */
     this.watchers = new Set();
     /** @type {Dragging} */

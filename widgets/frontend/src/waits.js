@@ -59,7 +59,7 @@ export function drawWaits(ctx, scene, index) {
   const to = lowerBound(waits.later, lowerBound(group.start, g.t1));
   if (to - from > MOST_WITHOUT_ASKING) return;
   ctx.strokeStyle = ctx.fillStyle = scene.theme.soft;
-  ctx.lineWidth = Math.max(1, g.dpr);
+  ctx.lineWidth = g.hair;
   for (let k = from; k < to; k++) drawWait(ctx, scene, index, k);
 }
 

@@ -3,13 +3,14 @@ import test from "node:test";
 
 import { css } from "../src/colours.js";
 import { drawLaneGrounds } from "../src/draw.js";
+import { Pen, Pixels } from "../src/filling.js";
 import { readLink, writeLink } from "../src/link.js";
 import { drawLabel, drawRow } from "../src/spans.js";
 import { findSelection } from "../src/state.js";
 import { SvgContext } from "../src/svg_context.js";
 import { fitted } from "../src/text.js";
 import { buildLanes } from "../src/tracks.js";
-import { makeModel } from "./model.js";
+import { makeModel, seeded } from "./model.js";
 
 test("shapes, clips and text become SVG, and no name can end it", () => {
   const ctx = new SvgContext(100, 50, { measureText: (text) => ({ width: text.length }) });
@@ -52,6 +53,33 @@ test("every call that has a bar of its own wears the colour of what it launches,
   drawRow(ctx, { model, theme, geometry, pairs: new Int32Array(5000), labelWidths: [] }, { track: host.rows[0], y: 0, height: 14 });
   assert.deepEqual(feet.map(([x]) => x), spans.filter(({ kind }) => kind === "launch").map(({ start }) => start));
   for (const [x, width] of feet) assert.ok(width >= Math.max(1, x / 20 - 1) && width <= x / 20, `${width} at ${x}`); // a hairline less
+});
+
+test("bars drawn as pixels are those of a canvas, strip after strip", () => {
+  const [left, right] = [10, 50];
+  globalThis.ImageData = class { constructor(width, height) { Object.assign(this, { width, height, data: new Uint8Array(4 * width * height) }); } };
+  globalThis.document = { createElement: () => ({ dataset: {}, append() {}, getContext: () => ({ canvas: {}, putImageData(image) { this.shown = image.data.slice(); } }) }) };
+  const random = seeded(3);
+  const whole = (most) => Math.floor(random() * most);
+  const fills = [[230, 159, 0], [0, 114, 178], [20, 22, 26]].flatMap((colour) => [css(colour), css(colour, 0.5)]);
+  const pixels = new Pixels();
+  for (const lines of [1, 6, 3, 6]) {
+    const wanted = Array.from({ length: lines }, () => Array(right - left).fill(""));
+    const canvas = { fillRect(x, y, width, height) {
+      for (let row = y - 7; row < y - 7 + height; row++) for (let at = x - left; at < x - left + width; at++) if (wanted[row] && at < right - left) wanted[row][at] = this.fillStyle;
+    } };
+    pixels.begin({ left, right }, 7, lines);
+    const pens = [new Pen(canvas), new Pen(pixels)];
+    for (let x = left; x < right; x += 1 + whole(3)) {
+      const bar = [x, 1 + whole(4), 7 + whole(lines), 1 + whole(9), fills[whole(fills.length)]];
+      for (const pen of pens) pen.rectangle(...bar);
+    }
+    for (const pen of pens) pen.flush();
+    pixels.drawOn({ drawImage({}, ...box) { assert.deepEqual(box, [0, 0, right - left, lines, left, 7, right - left, 18]); } }, 18);
+    const drawn = wanted.map((row, line) => row.map((_, at) => [...pixels.context.shown.slice(4 * (line * (right - left) + at)).slice(0, 4)]));
+    const bytes = (fill) => (fill ? fill.slice(1).padEnd(8, "f").match(/../g).map((part) => parseInt(part, 16)) : [0, 0, 0, 0]);
+    assert.deepEqual(drawn, wanted.map((row) => row.map(bytes)));
+  }
 });
 
 test("ranges that begin before the first call lie on the ground of their lane", () => {
