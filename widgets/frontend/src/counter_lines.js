@@ -2,15 +2,21 @@
 
 import { decodeColumn } from "./decode_column.js";
 import { grouped, significant } from "./format.js";
-import { upperBound } from "./search.js";
+import { gallop, upperBound } from "./search.js";
 
 /**
  * @import { Column } from "./decode_column.js"
+ * @import { Geometry } from "./geometry.js"
  * @import { CounterLaneHeader, CountersHeader, NoteHeader } from "./header.js"
  * @import { Block } from "./messages.js"
  */
 
-/** @typedef {{ name: string, time: Column, value: Column }} Line from each time on a value, until the next one */
+/** @typedef {{ name: string, time: Column, value: Column, extremes?: Extremes }} Line from each time on a value, until the next one */
+
+/** @typedef {{ least: Float64Array, largest: Float64Array }} Extremes of each chunk of a line's values */
+
+// A frame looks at the values of two chunks for each pixel at most, and else at extremes.
+const CHUNK = 64;
 
 /** @typedef {Omit<CounterLaneHeader, "lines"> & { lines: Line[] }} CounterLane */
 
@@ -70,28 +76,61 @@ export function valueAt({ time, value }, time_ns) {
  * largest one share it.
  *
  * @param {Line} line
- * @param {(time: number) => number} toX
- * @param {number} left
- * @param {number} right
- * @param {number} from the time at the left edge
+ * @param {Pick<Geometry, "left" | "right" | "t0" | "pitch" | "x">} geometry
  * @returns {Step[]}
  */
-export function stepsOf({ time, value }, toX, left, right, from) {
+export function stepsOf(line, { left, right, t0, pitch, x: toX }) {
+  const { time, value } = line;
   /** @type {Step[]} */
   const steps = [];
-  for (let i = Math.max(0, upperBound(time, from) - 1); i < time.length; i++) {
-    const x = Math.max(left, Math.round(toX(time[i])));
+  let to = 0;
+  for (let from = Math.max(0, upperBound(time, t0) - 1); from < time.length; from = to) {
+    const x = Math.max(left, Math.round(toX(time[from])));
     if (x > right) break;
-    const here = steps.at(-1);
-    const v = value[i];
-    if (here?.x !== x) steps.push({ x, first: v, least: v, largest: v, last: v });
-    else {
-      here.least = Math.min(here.least, v);
-      here.largest = Math.max(here.largest, v);
-      here.last = v;
-    }
+    to = gallop(time, t0 + (x + 0.5 - left) * pitch, from + 1);
+    const [least, largest] = extremesWithin(line, from, to);
+    steps.push({ x, first: value[from], least, largest, last: value[to - 1] });
   }
   return steps;
+}
+
+/**
+ * The least and the largest of a line's values [from, to).
+ *
+ * @param {Line} line
+ * @param {number} from
+ * @param {number} to
+ */
+function extremesWithin(line, from, to) {
+  const { value } = line;
+  let [least, largest] = [Infinity, -Infinity];
+  for (let i = from; i < to; ) {
+    if (i % CHUNK || i + CHUNK > to) {
+      least = Math.min(least, value[i]);
+      largest = Math.max(largest, value[i++]);
+    } else {
+      const chunks = (line.extremes ??= extremesOf(value));
+      least = Math.min(least, chunks.least[i / CHUNK]);
+      largest = Math.max(largest, chunks.largest[i / CHUNK]);
+      i += CHUNK;
+    }
+  }
+  return [least, largest];
+}
+
+/**
+ * @param {Column} value
+ * @returns {Extremes}
+ */
+function extremesOf(value) {
+  const chunks = Math.ceil(value.length / CHUNK);
+  const [least, largest] = [new Float64Array(chunks).fill(Infinity), new Float64Array(chunks).fill(-Infinity)];
+  for (let i = 0; i < value.length; i++) {
+    const chunk = Math.floor(i / CHUNK);
+    least[chunk] = Math.min(least[chunk], value[i]);
+    largest[chunk] = Math.max(largest[chunk], value[i]);
+  }
+  return { least, largest };
 }
 
 /**

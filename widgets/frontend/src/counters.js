@@ -6,6 +6,7 @@ import { aria, contextOf, make } from "./dom.js";
 import { fillRectangle } from "./filling.js";
 import { timeAt } from "./geometry.js";
 import { sceneOf } from "./scene.js";
+import { gallop, lowerBound } from "./search.js";
 import { fitted, font, writeText } from "./text.js";
 
 /**
@@ -263,19 +264,17 @@ export class CounterLanes {
     ctx.fillText(fitted(ctx, label, g.left - g.px(14)), g.px(6), g.px(top + NAMES / 2));
     const own = rows?.filter((row) => row.group === group).map((row) => [row.top, row.top + row.height]) ?? [];
     const below = rows ? [[top, top + NAMES], ...own].map((ends) => ends.map(g.px)) : [[0, this.canvas.height]];
-    let [place, free] = [-Infinity, g.left];
-    for (let i = 0; i < time.length; i++) {
+    let free = g.left;
+    // Those that lie closer to each other than a line and a gap are one.
+    for (let i = lowerBound(time, g.t0), after = i; i < time.length; i = after) {
       const x = Math.round(g.x(time[i]));
-      // Those that lie closer to each other than a line and a gap are one.
-      if (x < g.left || x > g.right || x < place + 2 * g.dpr) continue;
-      place = x;
+      if (x > g.right) break;
+      after = gallop(time, g.t0 + (x + 2 * g.dpr - g.left) * g.pitch, i + 1);
       for (const [context, from, to] of /** @type {[CanvasRenderingContext2D, number, number][]} */ ([
         [above, g.px(body), g.px(bottom)], ...below.map((ends) => [ctx, ...ends]),
       ])) {
         fillRectangle(context, theme.accent, x, from, g.hair, to - from);
       }
-      let after = i + 1;
-      while (after < time.length && g.x(time[after]) < x + 2 * g.dpr) after++;
       const next = after < time.length ? Math.min(g.right, g.x(time[after])) : g.right;
       const words = x >= free ? fitted(ctx, texts[name[i]], next - x - g.px(8)) : "";
       if (!words) continue;
@@ -316,7 +315,7 @@ function rowsOf(scene, groups, top) {
  */
 function drawLine(ctx, scene, group, line, toY, base, front) {
   const { geometry: g, theme } = sceneOf(scene, group);
-  const steps = stepsOf(line, g.x, g.left, g.right, g.t0);
+  const steps = stepsOf(line, g);
   if (!steps.length) return;
   const colour = front ? theme.accent : theme.faint;
   ctx.lineWidth = g.hair;
