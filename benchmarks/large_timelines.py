@@ -2,9 +2,9 @@
 
 ``python benchmarks/large_timelines.py`` keeps in ``benchmarks/results/timeline_drawing.json``, beside what ``timeline_drawing.py`` keeps:
 
-- ``tiles``: for 1,000,000 spans, sent whole, and 5,000,000, in tiles. ``python_ms``: Python's time from the trace to the first payload;
-  ``first_ms``: from the arrived data to the first picture; ``frame_ms``: from frame to frame while the view zooms and pans, and its 95th
-  percentile; ``sharp_ms``: from the last movement to the picture with all detail, of which 120 ms are the wait for it to be the last;
+- ``tiles``: for 1,000,000 spans, sent whole, and 12,000,000, in tiles, each with the flame chart, memory and counters open. ``python_ms``:
+  Python's time from the trace to the first payload; ``first_ms``: from the arrived data to the first picture; ``opened_ms``: from there
+  until chart and lanes are drawn; ``draw_ms`` and ``frame_ms`` as in ``timeline_drawing.py``; ``sharp_ms``: from the last movement to the picture with all detail, of which 120 ms are the wait for it to be the last;
   ``first_kb``, ``tile_kb``: bytes that travel, of tiles the median and the most; ``python_mb``: what Python's memory grows by
 - ``twenty``: 20 timelines of 10,000 spans in one page: ``first_ms`` of all, ``frame_ms`` while one zooms and while the page scrolls,
   ``heap_mb`` of the page's JavaScript
@@ -23,17 +23,23 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from timeline_drawing import ARGUMENTS, COMMON, ROOT, engines_traces, figure_json, in_page, make_trace, plotly_source
 
+from streamscope.trace.counters import Counters, Series
+from streamscope.trace.launch_sites import LaunchSites, Site
+from streamscope.trace.memory import Allocations
+from streamscope.trace.spans import SpanKind
+from streamscope.trace.trace import Trace
 from streamscope_widgets.payload import Payload, as_groups, bundle_source, encode
 from streamscope_widgets.tile_questions import answer
 from streamscope_widgets.tiles import Tiles, needs_tiles
 
-COUNTS = (1_000_000, 5_000_000)
+COUNTS = (1_000_000, 12_000_000)
 PAGES, SPANS = 20, 10_000
 PATIENCE_S = 120.0
 RESULT = ROOT / "benchmarks" / "results" / "timeline_drawing.json"
@@ -63,8 +69,13 @@ for (let repeat = 0; repeat < 5; repeat++) {
   first.push(performance.now() - start);
 }
 const timeline = element.timeline;
+const begun = performance.now();
+timeline.state = { shows: ['overlap', 'by code', 'counters'] };
+while (!element.querySelector('.ss-frame') || element.querySelector('.ss-lanes').hidden) await nextFrame();
+const opened = [performance.now() - begun];
 await new Promise((done) => setTimeout(done, 1000));
 const { t0, t1 } = timeline.bounds;
+const draw = drawn(timeline, () => element.querySelectorAll('canvas').forEach((canvas) => canvas.getContext('2d').getImageData(0, 0, 1, 1)));
 const frame = await framesOf((from, to) => timeline.setView({ t0: from, t1: to }), [t0, t1]);
 const sharp = [];
 for (let i = 0; timeline.tiles && i < 24; i++) {
@@ -77,7 +88,7 @@ for (let i = 0; timeline.tiles && i < 24; i++) {
   paint(timeline);
   sharp.push(performance.now() - start);
 }
-return { first, frame, sharp };
+return { first, opened, draw, frame, sharp };
 """
 )
 TWENTY = (
@@ -116,6 +127,22 @@ return { first: [performance.now() - start] };
 )
 
 
+def detailed(trace: Trace) -> Trace:
+    """Add what the flame chart and the lanes show: modules and lines of a million kernels, as many allocations, and 24 counters."""
+    rng = np.random.default_rng(1)
+    kernels = np.flatnonzero(trace.spans.kind == SpanKind.KERNEL)[:1_000_000]
+    count, end_ns = len(kernels), int(trace.spans.end_ns.max())
+    modules = [Site(module=f"Net.layer{index}", caller=Site(module="Net")) for index in range(50)]
+    sites = tuple(Site("forward", f"model{index % 7}.py", index + 1, module=f"Net.layer{index % 50}.{index}", caller=modules[index % 50]) for index in range(2000))
+    begin = np.sort(rng.integers(0, end_ns, count))
+    unknown = {column: np.full(count, -1) for column in ("kind", "name", "site", "operation")}
+    end, nbytes, on_gpu = begin + rng.integers(1, end_ns // 100, count), rng.integers(1, 1 << 20, count), np.zeros(count, int)
+    held = Allocations(begin, end, nbytes, on_gpu, on_gpu, **unknown)
+    times, series = np.sort(rng.integers(0, end_ns, 96_000)), rng.integers(0, 24, 96_000)
+    counters = Counters(times, series, rng.normal(size=len(times)), tuple(Series(f"counter {index}") for index in range(24)))
+    return replace(trace, sites=LaunchSites(kernels, rng.integers(0, len(sites), count), sites), memory=held, counters=counters)
+
+
 def packed(payload: Payload) -> bytes:
     """Return a header and a block as one body."""
     header = json.dumps(payload.header).encode()
@@ -135,7 +162,7 @@ def memory_mb() -> float:
 
 def measure_tiles(browser: Any, count: int) -> dict[str, Any]:
     """Return what one trace of so many spans takes."""
-    groups = as_groups([make_trace("dual", count, 0)])
+    groups = as_groups([detailed(make_trace("dual", count, 0))])
     before_mb, start_s = memory_mb(), time.perf_counter()
     tiles = Tiles(groups) if needs_tiles(groups) else None
     body = packed(tiles.overview() if tiles else encode(groups))
@@ -149,7 +176,8 @@ def measure_tiles(browser: Any, count: int) -> dict[str, Any]:
 
     times = in_page(browser, {"/first": body, "/ask": asked}, bundle_source().partition("export default")[0], TILES)
     row: dict[str, Any] = {
-        "spans": count, "python_ms": round(python_ms), "first_ms": round(float(np.median(times["first"])), 1), **frames(times["frame"]),
+        "spans": count, "python_ms": round(python_ms), "first_ms": round(float(np.median(times["first"])), 1),
+        "opened_ms": round(times["opened"][0]), **frames(times["draw"], "draw"), **frames(times["frame"]),
         "first_kb": round(len(body) / 1e3), "python_mb": round(memory_mb() - before_mb),
     }  # fmt: skip
     if tiles:
