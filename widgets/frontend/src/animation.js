@@ -22,7 +22,7 @@ export class Animation {
    */
   run(from, to) {
     this.stop();
-    if (window.matchMedia("(prefers-reduced-motion: reduce)").matches) {
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) {
       this.apply(to);
       return;
     }

@@ -41,9 +41,9 @@ export function keepKeys(root) {
     const { target } = event;
     if (target instanceof Element && root.contains(target)) target.toggleAttribute("data-lm-suppress-shortcuts", !isCombined(event));
   };
-  window.addEventListener("keydown", mark, true);
+  addEventListener("keydown", mark, true);
   root.addEventListener("keydown", (event) => isCombined(event) || event.stopPropagation());
-  return () => window.removeEventListener("keydown", mark, true);
+  return () => removeEventListener("keydown", mark, true);
 }
 
 /** @param {KeyTarget} timeline */

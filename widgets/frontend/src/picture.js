@@ -33,7 +33,7 @@ const PNG_SCALE = 2;
 export async function pictureOf(timeline, format) {
   const { width, height } = timeline.layout;
   const scale = format === "png" ? PNG_SCALE : 1;
-  const canvas = document.createElement("canvas");
+  const canvas = make("canvas", "");
   canvas.width = Math.round(width * scale);
   canvas.height = Math.round((height + LEGEND) * scale);
   const pen = contextOf(canvas);

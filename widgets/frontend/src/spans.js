@@ -1,7 +1,7 @@
 // Drawing the spans of one track.
 
 import { isCrowd, launchedName } from "./decode.js";
-import { contextOf } from "./dom.js";
+import { contextOf, make } from "./dom.js";
 import { fillRectangle, Pen } from "./filling.js";
 import { between } from "./geometry.js";
 import { coverage, visible } from "./lod.js";
@@ -224,7 +224,7 @@ export function drawLabel(ctx, scene, group, span, ink, x, width, middle) {
  */
 export function hatchPattern(ctx, theme, dpr) {
   const size = Math.round(6 * dpr);
-  const tile = ctx.canvas.ownerDocument.createElement("canvas");
+  const tile = make("canvas", "");
   tile.width = tile.height = size;
   const pen = contextOf(tile);
   fillRectangle(pen, theme.hatchGround, 0, 0, size, size);

@@ -1,6 +1,7 @@
 // What the page looks like: colours from JupyterLab's theme or, in a report, from the reader's preference.
 
 import { css, luminance, mix, parseColour } from "./colours.js";
+import { make } from "./dom.js";
 import { hostColours, operatorColour, swatch } from "./palette.js";
 
 /**
@@ -35,8 +36,7 @@ export function prefersDark(view = window) {
 export function watchTheme(changed, view = window) {
   const observer = new MutationObserver(changed);
   const attributeFilter = ["data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind", "theme"];
-  observer.observe(view.document.body, { attributes: true, attributeFilter });
-  observer.observe(view.document.documentElement, { attributes: true, attributeFilter });
+  for (const node of [view.document.body, view.document.documentElement]) observer.observe(node, { attributes: true, attributeFilter });
   const preference = view.matchMedia("(prefers-color-scheme: dark)");
   preference.addEventListener("change", changed);
   return () => {
@@ -67,7 +67,7 @@ export function watchPrint(before, after, view = window) {
  * @param {Colour} backdrop
  */
 function computed(root, variable, backdrop) {
-  const probe = root.ownerDocument.createElement("span");
+  const probe = make("span", "");
   probe.style.color = `var(${variable})`;
   probe.style.display = "none";
   root.append(probe);

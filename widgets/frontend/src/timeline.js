@@ -56,7 +56,7 @@ const NEAR = 300;
 /** @param {HTMLElement} element */
 function isNear(element) {
   const { top, bottom } = element.getBoundingClientRect();
-  return bottom > -NEAR && top < window.innerHeight + NEAR;
+  return bottom > -NEAR && top < innerHeight + NEAR;
 }
 
 export class Timeline {
@@ -245,7 +245,7 @@ export class Timeline {
 
   /** What has the size that it was drawn for is not drawn again, as when it is first observed. */
   resized() {
-    const drawn = this.layout?.width === this.stage.box.clientWidth && this.dpr === (window.devicePixelRatio || 1);
+    const drawn = this.layout?.width === this.stage.box.clientWidth && this.dpr === (devicePixelRatio || 1);
     if (!drawn) this.resize();
   }
 
@@ -258,7 +258,7 @@ export class Timeline {
       return;
     }
     /** @type {number} */
-    this.dpr = window.devicePixelRatio || 1;
+    this.dpr = devicePixelRatio || 1;
     this.layOut(width);
     this.stage.size(width, this.layout, this.dpr);
     this.heads.place();

@@ -48,9 +48,9 @@ export class Tooltip {
   /** @param {TipPlace} place */
   place({ clientX, clientY, above, below, ceiling }) {
     const { width, height } = this.card.getBoundingClientRect();
-    const fitsRight = clientX + DISTANCE + width < window.innerWidth - 4;
+    const fitsRight = clientX + DISTANCE + width < innerWidth - 4;
     const x = fitsRight ? clientX + DISTANCE : clientX - DISTANCE - width;
-    const most = window.innerHeight - 4 - height;
+    const most = innerHeight - 4 - height;
     const least = Math.max(4, ceiling);
     const y = [below + NEAR, above - NEAR - height, clientY + DISTANCE, clientY - DISTANCE - height].find((top) => top >= least && top <= most);
     this.card.style.left = `${Math.max(4, x)}px`;
