@@ -38,8 +38,8 @@ MOST_FAILURES = 3
 LAYERS, WIDTH = 5, 4096
 ROWS = int(os.environ.get("JOBS_ROWS", "2048"))
 """Of a batch. With 2048, PyTorch's profiler makes eager steps wait for the host; with 8192, the GPUs have enough to do."""
-EAGER = os.environ.get("JOBS_EAGER") == "1"
-"""Whether jobs in CUDA graphs, which wait for no host, are left out."""
+ONLY = os.environ.get("JOBS_ONLY", ".*")
+"""Pattern for the names of jobs: ``(?!.*graph).*`` leaves out CUDA graphs, which wait for no host."""
 ONCE = 7
 """The step in which a rank that is late once is late."""
 LATE_S = 0.002
@@ -90,7 +90,7 @@ CASES = (
 
 def cases_on(gpus: int) -> tuple[JobCase, ...]:
     """Return the jobs of a host."""
-    return tuple(case for case in CASES if (case.kind != "dp-tp" or gpus == 4) and not (EAGER and case.graph))
+    return tuple(case for case in CASES if (case.kind != "dp-tp" or gpus == 4) and re.fullmatch(ONLY, case.name))
 
 
 Body = Callable[[], object]

@@ -117,3 +117,46 @@ def with_rows(rank: Rank, rows) -> Rank:
     table = SpanTable.of(*sorted(rows, key=lambda row: row[3]), gpus={row[2]: 0 for row in rows if not row[2].startswith("host")})
     reduces = np.flatnonzero(table.name == table.names.index(REDUCE))
     return replace(rank, trace=replace(rank.trace, spans=table, collectives=replace(rank.trace.collectives, span=reduces)))
+
+
+def pipeline(slow_us: float = 0, *, told: bool = True, steps: int = 10, parts: int = 4, seed: int = 0) -> list[Rank]:
+    """Return two stages of one host: in each step all forward passes of a batch's parts, then all backward passes.
+
+    The second stage takes ``slow_us`` longer for each. ``told``: whether messages say which way they go; those in CUDA graphs do not.
+    """
+    rng = np.random.default_rng(seed)
+    rows: list[list[tuple[str, str, str, int, int]]] = [[], []]
+    kinds: list[list[str]] = [[], []]
+    now = [0, 0]
+
+    def runs(stage: int, name: str, us: float) -> None:
+        end = now[stage] + round(1e3 * (us + slow_us * stage + abs(rng.normal(0, 2))))
+        rows[stage].append(("kernel", name, "main", now[stage], end))
+        now[stage] = end
+
+    def message(source: int) -> None:
+        end = max(now) + 30_000
+        for stage in (0, 1):
+            rows[stage].append(("kernel", "ncclDevKernel_SendRecv", "nccl", now[stage] + 1000, end))
+            kinds[stage].append(("send" if stage == source else "recv") if told else "send_recv")
+            now[stage] = end
+
+    for _ in range(steps):
+        for part in range(parts):
+            runs(0, "forward", 200)
+            if part:
+                runs(1, "forward", 200)
+            message(0)
+        runs(1, "forward", 200)
+        for _ in range(parts):
+            runs(1, "backward", 400)
+            message(1)
+            runs(0, "backward", 400)
+    ranks = []
+    for stage in (0, 1):
+        spans = SpanTable.of(*rows[stage])
+        at = np.flatnonzero(spans.name == spans.names.index("ncclDevKernel_SendRecv"))
+        found = Collectives.from_columns(at, kinds[stage], nbytes=2**20, communicator="a", peer=1 - stage if told else -1)
+        info = TraceInfo("recorded", "step", DeviceInfo("cuda", "NVIDIA H100"), "cupti", rank=stage, world_size=2, zero_ns=0)
+        ranks.append(Rank(stage, f"{stage}.parquet", Trace(spans, info, collectives=found), host="a"))
+    return ranks

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ranks.jobs import REDUCE, planted, rows_of, with_rows
+from tests.ranks.jobs import REDUCE, pipeline, planted, rows_of, with_rows
 
 from streamscope.ranks.job import Job
 from streamscope.ranks.rank import Rank
@@ -220,3 +220,20 @@ def test_a_rank_that_is_late_in_few_steps_is_not_called_persistent():
     (late,) = Job.of(job.ranks).late
     assert (late.pattern, late.times) == ("moving", 4)
     assert "late now and then, in 4 of 60" in late.words
+
+
+class TestPipelines:
+    def test_stages_that_wait_for_each_other_are_not_late(self):
+        assert Job.of(pipeline()).late == ()
+
+    def test_a_slow_stage_is_named(self):
+        (late,) = Job.of(pipeline(100)).late
+        assert (late.rank, late.cause, late.where, late.pattern) == (1, "kernel", "backward", "persistent")
+
+    @pytest.mark.parametrize("slow_us", [0, 100])
+    def test_nobody_is_late_in_messages_that_do_not_say_which_way_they_went(self, slow_us):
+        """Each stage waits for the first message of the other in each step: by that alone, both would be late."""
+        found = Job.of(pipeline(slow_us, told=False))
+        assert found.late == ()
+        assert found.verdict == "Messages do not say which way they went, so nothing tells who waited for whom."
+        assert found.warnings == ("80 messages without a direction: no rank is called late in them",)

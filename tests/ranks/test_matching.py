@@ -150,3 +150,17 @@ def test_messages_between_neighbours_of_one_process_group_are_matched_by_their_e
     of_middle = found.operation[found.parts.rank == 1]
     assert found.operation[found.parts.rank == 0].tolist() == of_middle[::2].tolist()
     assert found.operation[found.parts.rank == 2].tolist() == of_middle[1::2].tolist()
+
+
+def test_ends_of_messages_that_we_recorded_are_numbers_in_their_communicator():
+    """Of four ranks, the odd ones and the even ones have a communicator each; the first of both sends to the second."""
+    ranks = []
+    for at in range(4):
+        spans = SpanTable.of(*(("kernel", "ncclDevKernel_SendRecv", "main", 10_000 * n, 10_000 * n + 9_000) for n in range(3)))
+        found = Collectives.from_columns(range(3), "recv" if at > 1 else "send", peer=1 - at // 2, communicator="abc"[at % 2])
+        info = TraceInfo("recorded", "r", DeviceInfo("cuda", "NVIDIA H100"), "cupti", rank=at, world_size=4, zero_ns=0)
+        ranks.append(Rank(at, f"{at}.parquet", Trace(spans, info, collectives=found)))
+    found = matched(ranks, 0)
+    assert {text for text in found.parts.texts if "from" in text} == {"a, from 0 to 2", "b, from 1 to 3"}
+    assert found.whole.tolist() == [True] * 6
+    assert not any("from" in text for text in matched(ranks[:3], 0).parts.texts)  # A rank is missing: who has which number is not known.

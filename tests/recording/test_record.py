@@ -234,15 +234,17 @@ def payload(*numbers):
 
 
 @pytest.mark.parametrize(
-    ("name", "kernel", "numbers", "kind", "nbytes", "communicator"),
+    ("name", "kernel", "numbers", "kind", "nbytes", "communicator", "peer"),
     [
-        (b"ncclAllReduce", b"ncclDevKernel_Generic_1", (0xABC, 4096, 0), "all_reduce", 4096, "abc"),
-        (b"ncclAllReduce", b"ncclDevKernel_Generic_1", (4096, 0), "all_reduce", 0, ""),  # before NCCL 2.24
-        (b"ncclReduceScatter", b"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", (7, 512, 0), "reduce_scatter", 0, "7"),
-        (b"ncclAllGather", b"ncclDevKernel_Generic_1", (7, 512), "all_gather", 0, "7"),
+        (b"ncclAllReduce", b"ncclDevKernel_Generic_1", (0xABC, 4096, 0), "all_reduce", 4096, "abc", -1),
+        (b"ncclAllReduce", b"ncclDevKernel_Generic_1", (4096, 0), "all_reduce", 0, "", -1),  # before NCCL 2.24
+        (b"ncclReduceScatter", b"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", (7, 512, 0), "reduce_scatter", 0, "7", -1),
+        (b"ncclAllGather", b"ncclDevKernel_Generic_1", (7, 512), "all_gather", 0, "7", -1),
+        (b"ncclSend", b"ncclDevKernel_SendRecv", (7, 512, 3), "send", 512, "7", 3),
+        (b"ncclRecv", b"ncclDevKernel_SendRecv", (512, 3), "recv", 0, "", -1),
     ],
 )
-def test_the_payload_of_nccls_ranges_has_bytes_and_communicator(library, name, kernel, numbers, kind, nbytes, communicator):
+def test_the_payload_of_nccls_ranges_has_bytes_communicator_and_peer(library, name, kernel, numbers, kind, nbytes, communicator, peer):
     with ss.record() as recording:
         for one in (1, 2):  # of two GPUs, in a group
             start = record(ActivityKind.MARKER, flags_=2, timestamp=library.now, id=one, thread=11, name=text(name), domain=text(b"NCCL"))
@@ -256,6 +258,7 @@ def test_the_payload_of_nccls_ranges_has_bytes_and_communicator(library, name, k
     assert found.words("kind") == [kind] * 2
     assert found.nbytes.tolist() == [nbytes] * 2
     assert found.words("communicator") == [communicator] * 2
+    assert found.peer.tolist() == [peer] * 2
 
 
 def test_collectives_are_known_by_the_ranges_of_nccl_and_joined_across_gpus(library):

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamscope.arrays import BoolArray, FloatArray, IntArray
 from streamscope.errors import TraceError
-from streamscope.ranks.matching import TOGETHER, Matched, slope_of
+from streamscope.ranks.matching import BOTH_WAYS, TOGETHER, Matched, slope_of
 from streamscope.ranks.rank import Rank
 from streamscope.words import time_text
 
@@ -121,7 +121,7 @@ def _bounds(matched: Matched) -> _Bounds:
     used = (operation >= 0) & parts.kernel
     symmetric = used & parts.is_kind(TOGETHER)
     send, receive = (used & parts.is_kind(frozenset({kind})) for kind in ("send", "recv"))
-    both = used & parts.is_kind(frozenset({"send_recv"}))  # Which direction is not known, nor whether both have data.
+    both = used & parts.is_kind(BOTH_WAYS)  # Which direction is not known, nor whether both have data.
     begins, ends = symmetric | send, (symmetric | receive) & ~both
     rows, others = np.flatnonzero(begins), np.flatnonzero(ends)
     return _Bounds(

@@ -22,7 +22,7 @@ from streamscope.ranks.clocks import Clocks, clocks_of
 from streamscope.ranks.critical_path import JobPath, path_of
 from streamscope.ranks.imbalance import imbalance_of
 from streamscope.ranks.late import Late, late_ranks
-from streamscope.ranks.matching import Matched, matched
+from streamscope.ranks.matching import BOTH_WAYS, Matched, matched
 from streamscope.ranks.merged import merged_trace
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.steps import JobSteps, steps_of
@@ -120,7 +120,7 @@ class Job(Result):
         base_ns = min((rank.zero_ns for rank in ranks if len(rank.trace.spans)), default=0)
         found = matched(ranks, base_ns)
         job = cls(tuple(ranks), found, clocks_of(ranks, found), base_ns)
-        return replace(job, warnings=(*warnings, *job._apart(), *job._far_off(), *job._cut_short(), *found.left_out))
+        return replace(job, warnings=(*warnings, *job._apart(), *job._far_off(), *job._cut_short(), *job._both_ways(), *found.left_out))
 
     @property
     def simulated(self) -> bool:
@@ -218,6 +218,11 @@ class Job(Result):
         return [
             f"rank {rank} ends {time_text(early_ns)} before the others: is its file cut short?" for rank, early_ns in early[:_MOST_ROWS]
         ]
+
+    def _both_ways(self) -> list[str]:
+        """Tell how many messages do not say which way they went."""
+        count = len(np.unique(self.matched.operation[self.matched.parts.is_kind(BOTH_WAYS)]))
+        return [f"{counted(count, 'message')} without a direction: no rank is called late in them"] if count else []
 
     @property
     def typical_step(self) -> int | None:
@@ -424,6 +429,8 @@ class Job(Result):
             return told
         if not self.matched.whole.any():
             return "No collective is in the traces of several ranks, so nothing tells who waited for whom."
+        if self.matched.parts.is_kind(BOTH_WAYS)[self.matched.operation >= 0].all():
+            return "Messages do not say which way they went, so nothing tells who waited for whom."
         return "No rank makes the others wait: what they wait is within the usual scatter."
 
     def table_rows(self) -> list[tuple[str, ...]]:

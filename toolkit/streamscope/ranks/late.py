@@ -13,7 +13,7 @@ from streamscope.analysis.intervals import Intervals, union
 from streamscope.analysis.work import Work, work_of
 from streamscope.arrays import BoolArray, FloatArray, IntArray
 from streamscope.ranks.clocks import Clocks
-from streamscope.ranks.matching import TOGETHER, Matched
+from streamscope.ranks.matching import BOTH_WAYS, TOGETHER, Matched
 from streamscope.ranks.places import places_of
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.steps import JobSteps, is_step
@@ -135,10 +135,10 @@ def late_ranks(
     """Name the ranks that make collectives late, worst first.
 
     A rank is late in a collective that it begins last, and later than the median of the others by six times its usual scatter, four times
-    the noise of the clocks, and 5 µs. Where it is late again and again, its median counts, which scatters less. The cost is how long the
-    others wait exposed, in their median, with the communication that the waiting pushes out from under their computing. Late ranks are
-    named where one that is late most often, or by twice as much as it has to be, costs 1 % of the time, all together cost 3 %, or one of
-    them once costs 10 % of a step.
+    the noise of the clocks, and 5 µs; but not in messages that do not say which way they went. Where it is late again and again, its
+    median counts, which scatters less. The cost is how long the others wait exposed, in their median, with the communication that the
+    waiting pushes out from under their computing. Late ranks are named where one that is late most often, or by twice as much as it has
+    to be, costs 1 % of the time, all together cost 3 %, or one of them once costs 10 % of a step.
     """
     events, clearly = _events(matched, clocks, waits, steps)
     if not len(events):
@@ -203,6 +203,7 @@ def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> 
     for rows, usual_ns in zip(repeats, typical_ns, strict=True):
         if usual_ns > max(least_ns[rows[0]], _TIMES_JITTER * scatter_ns / np.sqrt(len(rows)), apart_ns):
             late[rows] |= waits.late_ns[rows] > least_ns[rows]
+    late &= ~parts.is_kind(BOTH_WAYS)  # Who had to wait for data is not known, and in a pipeline each stage waits for the others.
     found: IntArray = last[late[last]]
     return found, waits.late_ns[found] > _CLEARLY * limit_ns[found]
 

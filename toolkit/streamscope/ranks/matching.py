@@ -7,7 +7,7 @@ order decide: files may begin at different moments, so one may lack the first op
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,9 @@ from streamscope.words import counted
 
 TOGETHER = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barrier"})
 """Kinds that end on no rank before the last one has begun: each rank needs data of all others."""
-_PAIRS = frozenset({"send", "recv", "send_recv"})
+BOTH_WAYS = frozenset({"send_recv"})
+"""Messages that do not say which way they went: in CUDA graphs, and of several calls in one kernel."""
+_PAIRS = frozenset({"send", "recv"}) | BOTH_WAYS
 """Kinds between two ranks, which libraries count apart from the others."""
 _UNEVEN = frozenset({"all_to_all", "gather", "scatter", *_PAIRS, ""})
 """Kinds whose sizes may differ between ranks."""
@@ -124,6 +126,7 @@ def parts_of(ranks: Sequence[Rank], base_ns: int) -> Parts:
     numbered = len({(rank.trace.info.engine, rank.trace.info.program, rank.trace.info.recorder) for rank in ranks}) == 1
     codes: dict[str, int] = {"": 0}
     columns: list[dict[str, Array]] = []
+    members = _members(ranks)
     for at, rank in enumerate(ranks):
         found, spans = rank.trace.collectives, rank.trace.spans
         rows = found.span
@@ -138,7 +141,7 @@ def parts_of(ranks: Sequence[Rank], base_ns: int) -> Parts:
             "start_ns": spans.start_ns[rows] + shift_ns,
             "end_ns": spans.end_ns[rows] + shift_ns,
             "kind": np.array([codes.setdefault(text, len(codes)) for text in found.words("kind")], np.int64),
-            "communicator": np.array([codes.setdefault(text, len(codes)) for text in _channels(rank)], np.int64),
+            "communicator": np.array([codes.setdefault(text, len(codes)) for text in _channels(rank, members)], np.int64),
             "sequence": sequence.astype(np.int64),
             "nbytes": found.nbytes,
             "size": found.ranks.astype(np.int64),
@@ -149,12 +152,33 @@ def parts_of(ranks: Sequence[Rank], base_ns: int) -> Parts:
     return Parts(**whole, texts=tuple(codes))
 
 
-def _channels(rank: Rank) -> list[str]:
-    """Return the communicator of each collective; of a message whose ends are known, also these: in one direction, order is kept."""
+def _members(ranks: Sequence[Rank]) -> dict[str, list[int]]:
+    """Return the ranks of each communicator, in their order; none where ranks are missing from the job, which may be members, too."""
+    numbers = [rank.number for rank in ranks]
+    if numbers != list(range(ranks[0].trace.info.world_size or len(ranks))):
+        return {}
+    found: dict[str, list[int]] = {}
+    for rank in ranks:
+        for name in {*rank.trace.collectives.words("communicator")}:
+            found.setdefault(name, []).append(rank.number)
+    return found
+
+
+def _channels(rank: Rank, members: Mapping[str, list[int]]) -> list[str]:
+    """Return the communicator of each collective; of a message whose ends are known, also these: in one direction, order is kept.
+
+    PyTorch's profiler has the peer's number in the job. NCCL, as `ss.record` notes it, has that in the communicator.
+    """
     found = rank.trace.collectives
     names = found.words("communicator")
     for at in np.flatnonzero(found.peer >= 0).tolist():
-        ends = (rank.number, int(found.peer[at]))
+        peer = int(found.peer[at])
+        if rank.trace.info.engine != "kineto":
+            peers = members.get(names[at], [])
+            if peer >= len(peers):
+                continue
+            peer = peers[peer]
+        ends = (rank.number, peer)
         source, target = ends if found.texts[found.kind[at]] == "send" else ends[::-1]
         names[at] = f"{names[at]}, from {source} to {target}".removeprefix(", ")
     return names
@@ -239,14 +263,9 @@ def _is_one(parts: Parts, order: IntArray, group: IntArray, pair: BoolArray) -> 
     there = np.add.reduceat(np.concatenate([[True], (np.diff(group) != 0) | (np.diff(parts.rank[order]) != 0)]).astype(np.int64), starts)
     is_pair = pair[order][starts]
     two = (there == 2) & (np.diff(np.append(starts, len(order))) == 2)
-    kinds = np.where(is_pair, two & (alike(parts.kind) == _both_ways(parts, order, starts)), alike(parts.kind))
+    kinds = np.where(is_pair, two & (alike(parts.kind) == parts.is_kind(BOTH_WAYS)[order][starts]), alike(parts.kind))
     found: BoolArray = kinds & (uneven | alike(parts.nbytes)) & ((size == 0) | (there <= size) | is_pair)
     return found
-
-
-def _both_ways(parts: Parts, order: IntArray, starts: IntArray) -> BoolArray:
-    """Tell of each group whether its first part sends and receives at once; else one part sends and one receives."""
-    return parts.is_kind(frozenset({"send_recv"}))[order][starts]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from streamscope.trace.instances import CollectiveFacts
 DOMAIN = "NCCL"
 _BARE = frozenset({"all_gather", "all_to_all"})
 """Kinds whose payload is the communicator and the bytes; the others have a root, a peer or a reduction behind them."""
-_WHOLE = frozenset({"all_reduce", "broadcast", "reduce", "send", "recv"})
+_MESSAGES = frozenset({"send", "recv"})
+_WHOLE = _MESSAGES | {"all_reduce", "broadcast", "reduce"}
 """Kinds whose payload has the bytes of the whole operation. Others have those of one rank, and how many ranks there are is not known."""
 
 
@@ -63,15 +64,23 @@ def _tell(calls: Sequence[NcclRange], launched: Sequence[int], launches: Sequenc
     if not calls:
         return
     kinds = {collective_kind(call.name) for call in calls}
-    payloads = {_communicator_and_bytes(call) for call in calls}
-    communicators = {communicator for communicator, _ in payloads}
-    kind = kinds.pop() if len(kinds) == 1 else ""
+    communicators = {_communicator_and_bytes(call)[0] for call in calls}
+    peers = {_peer(call) for call in calls}
+    kind, communicator = (one.pop() if len(one) == 1 else "" for one in (kinds, communicators))
+    peer = peers.pop() if len(peers) == 1 else -1
     # NCCL may put several calls into one kernel; each rank of the process has as many.
     nbytes, rest = divmod(sum(_communicator_and_bytes(call)[1] for call in calls), max(1, len(launched)))
-    whole = kind in _WHOLE and len(communicators) == 1 and not rest
-    communicator = communicators.pop() if len(communicators) == 1 else ""
-    for at in launched:
-        found[at] = CollectiveFacts(launches[at].kind or kind, nbytes=nbytes if whole else 0, communicator=communicator)
+    nbytes = nbytes if kind in _WHOLE and communicator and not rest else 0
+    for at in launched:  # Kernels are called SendRecv, whatever they do.
+        its_kind = kind if kind in _MESSAGES else launches[at].kind or kind
+        found[at] = CollectiveFacts(its_kind, nbytes=nbytes, communicator=communicator, peer=peer)
+
+
+def _peer(call: NcclRange) -> int:
+    """Return the rank within the communicator to which a message goes, or from which it comes; -1 where that is not known."""
+    if collective_kind(call.name) not in _MESSAGES or len(call.payload) < 20:
+        return -1
+    return max(-1, int.from_bytes(call.payload[16:20], "little", signed=True))
 
 
 def _communicator_and_bytes(call: NcclRange) -> tuple[str, int]:

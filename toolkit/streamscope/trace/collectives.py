@@ -62,7 +62,7 @@ class Collectives(SpanColumns):
     sequence : int64 array
         Place of the operation among those of its communicator, as the library counts them; -1 where unknown.
     peer : int32 array
-        Of a send or a receive, the rank at the other end; -1 where unknown.
+        Of a send or a receive, the rank at the other end, of recordings of ours its number in the communicator; -1 where unknown.
     texts : tuple of str
         Texts that ``kind``, ``op`` and ``communicator`` index.
 
