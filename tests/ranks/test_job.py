@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -187,9 +188,19 @@ def test_launches_and_ranges_stay_with_their_ranks():
 def test_the_heat_map_of_many_ranks_and_steps_stays_small(monkeypatch):
     waiting_us = np.random.default_rng(0).random((1000, 500))
     monkeypatch.setattr(Job, "waiting_by_step", lambda self: waiting_us)
+    monkeypatch.setattr(Job, "late", ())
     drawn = ss.results.views.pictures(replace(by_hand(), ranks=by_hand().ranks * 500))["waiting"]()
     assert len(drawn) < 140_000
     assert "step 499" in drawn
+
+
+def test_a_late_rank_of_many_has_a_row_of_its_own_and_comes_first():
+    """Of 65 ranks, neighbours share a row, and the one that waits most counts: rank 41 would not be seen."""
+    job = Job.of(planted(65, 3, kernels_us=(300,), slow=lambda step, at: (41, 100)).ranks)
+    drawn = ss.results.views.pictures(job)["waiting"]()
+    assert ">rank 41<" in drawn
+    assert not re.search("rank 4[02]<", drawn)
+    assert [row[0] for row in job.table_rows()[:3]] == ["41", "0", "1"]
 
 
 def repeated(seed: int, *, waits: bool, kernels: int = 1) -> Job:

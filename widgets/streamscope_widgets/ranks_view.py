@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
-from streamscope.arrays import BoolArray, FloatArray
+from streamscope.arrays import BoolArray, IntArray
 from streamscope.errors import TraceError
 from streamscope.ranks.job import PATH_HEADS, RANK_HEADS, Job
 from streamscope.results.views import View
@@ -14,7 +17,8 @@ from streamscope_widgets.show.svg import document, shape, small_text
 
 MOST_ROWS, MORE_ROWS = 16, 240
 _MOST_DRAWN = 64
-"""Ranks and steps that the heat map has a row or column for; of more, neighbours share one, and the longest waiting counts."""
+"""Ranks and steps that the heat map has a row or column for; of more, neighbours share one, and the longest waiting counts. Late ranks
+have rows of their own: they are those that do not wait."""
 _LONGEST = 80
 _LEVELS = 8
 _COLOUR = "#b2182b"
@@ -45,7 +49,8 @@ def ranks_tables(job: Job) -> list[Html]:
     rows = [Row(tuple(shortened(cell, _LONGEST) for cell in cells)) for cells in job.table_rows()[:MORE_ROWS]]
     parts = [table(columns, rows[:MOST_ROWS])]
     if len(rows) > MOST_ROWS:
-        parts.append(folded(counted(len(rows) - MOST_ROWS, "more rank"), table(columns, rows[MOST_ROWS:])))
+        of = f" of {len(job.ranks):,}" if len(job.ranks) > MORE_ROWS else ""
+        parts.append(folded(counted(len(rows) - MOST_ROWS, "more rank") + of, table(columns, rows[MOST_ROWS:])))
     parts += [small(shortened(each.words, 1000)) for each in job.late[1:]]
     if path := job.path_cells(MOST_ROWS):
         heads = [Column(head, kind="number" if head in ("rank", "µs", "share") else "code") for head in PATH_HEADS]
@@ -64,22 +69,27 @@ def waiting_svg(job: Job, most_us: float | None = None, title: str = "") -> str:
     waiting_us = job.waiting_by_step()
     if not waiting_us.any():
         raise TraceError("there is nothing to draw: no rank waits in a collective")
-    drawn = _fewer(_fewer(waiting_us, 0), 1)
+    numbers = [rank.number for rank in job.ranks]
+    late = [numbers.index(each.rank) for each in job.late]
+    rows = _starts(len(numbers), late)
+    drawn = np.maximum.reduceat(np.maximum.reduceat(waiting_us, rows, axis=0), _starts(waiting_us.shape[1]), axis=1)
     most = float(drawn.max()) if most_us is None else most_us
     count, steps = drawn.shape
-    height, width = max(4.0, min(18.0, 480 / count)), _WIDTH / steps
+    height, width = round(max(4.0, min(18.0, 480 / count)), 1), _WIDTH / steps
     parts = [
-        small_text(_LEFT, 14, f"{title}{': ' if title else ''}waiting in collectives, by rank and step: white 0, dark {format_us(most)} µs")
+        small_text(
+            _LEFT, 14, f"{f'{title}: ' if title else ''}waiting in collectives, by rank and step: red {format_us(most)} µs, no colour 0"
+        )
     ]
-    for at in range(count):
-        first = round(at * len(job.ranks) / count)
-        if height >= _LABEL or at % max(1, round(_LABEL / height)) == 0:
-            parts.append(small_text(_LEFT - 6, _TOP + (at + 0.5) * height + 3.5, f"rank {job.ranks[first].number}", "end"))
+    apart = math.ceil(_LABEL / height)
+    named = [at for at in range(count) if rows[at] in late]
+    named += [at for at in range(0, count, apart) if all(abs(at - each) >= apart for each in named)]
+    parts += [small_text(_LEFT - 6, _TOP + (at + 0.5) * height + 3.5, f"rank {numbers[rows[at]]}", "end") for at in named]
     level = np.ceil(drawn / most * _LEVELS - 0.1).astype(int)
     for one in range(1, _LEVELS + 1):
         cells = _cells(level == one, width, height)
         if cells:
-            parts.append(shape("path", d=cells, fill=_COLOUR, fill_opacity=f"{one / _LEVELS:.2f}"))
+            parts.append(shape("path", d=cells, fill=_COLOUR, fill_opacity=f"{one / _LEVELS:.2f}", shape_rendering="crispEdges"))
     bottom = _TOP + count * height
     parts += [shape("rect", x=_LEFT, y=_TOP, width=_WIDTH, height=count * height, fill="none", stroke="#808080")]
     parts.append(small_text(_LEFT, bottom + 14, "step 0"))
@@ -97,13 +107,11 @@ def _cells(chosen: BoolArray, width: float, height: float) -> str:
     )
 
 
-def _fewer(values: FloatArray, axis: int) -> FloatArray:
-    """Return at most so many rows or columns: the largest value of neighbours."""
-    length = values.shape[axis]
-    if length <= _MOST_DRAWN:
-        return values
-    starts = np.unique(np.arange(_MOST_DRAWN) * length // _MOST_DRAWN)
-    found: FloatArray = np.maximum.reduceat(values, starts, axis=axis)
+def _starts(length: int, alone: Sequence[int] = ()) -> IntArray:
+    """Return where the rows or columns begin that neighbours share: at most so many, and one more for each side of those that are alone."""
+    count = min(length, _MOST_DRAWN)
+    places = np.arange(count) * length // count
+    found: IntArray = np.unique([*places.tolist(), *alone, *(at + 1 for at in alone if at + 1 < length)])
     return found
 
 

@@ -412,7 +412,7 @@ class Job(Result):
         """What it is, in a line."""
         gpus = Counter(rank.gpu for rank in self.ranks)
         marked = ": all times are simulated" if self.simulated else ""
-        return f"{counted(len(self.ranks), 'rank')} · {listed([f'{count} × {name}' for name, count in gpus.most_common(3)])}{marked}"
+        return f"{counted(len(self.ranks), 'rank')} · {listed([f'{count:,} × {name}' for name, count in gpus.most_common(3)])}{marked}"
 
     @property
     def verdict(self) -> str:
@@ -434,9 +434,10 @@ class Job(Result):
         return "No rank makes the others wait: what they wait is within the usual scatter."
 
     def table_rows(self) -> list[tuple[str, ...]]:
-        """Return the table of ranks as texts, under `RANK_HEADS`."""
+        """Return the table of ranks as texts, under `RANK_HEADS`. Views show some rows of many: there, late ranks come first."""
         rows = []
-        for at, rank in enumerate(self.ranks):
+        late = {each.rank for each in self.late} if len(self.ranks) > _MOST_ROWS else ()
+        for at, rank in sorted(enumerate(self.ranks), key=lambda one: one[1].number not in late):
             values = self._rank_values(at)
             offset, error = values["offset_us"], values["offset_error_us"]
             clock = ("?" if offset is None else format_us(offset), "?" if error is None else format_us(error))
