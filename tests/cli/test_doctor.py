@@ -203,7 +203,11 @@ def test_a_machine_with_a_gpu():
     ("broken", "state", "found"),
     [
         (None, "ok", "permitted, for ss.record, "),
-        ("layout", "lacking", "CUPTI's records of kind 36 have 24 bytes, and cupti-python expects 32"),
+        (
+            "layout",
+            "lacking",
+            "cupti-python is newer than the CUPTI that is loaded: it expects 32 bytes in records of kind 36, which have 24",
+        ),
         ("refused", "lacking", "CUPTI refused cuptiActivityEnable: "),
     ],
 )

@@ -171,8 +171,9 @@ def _offsets(
 def _check_size(kind: int, layout: Layout, size: int) -> None:
     if size < layout.dtype.itemsize:
         raise RecordingError(
-            f"CUPTI's records of kind {kind} have {size} bytes, and cupti-python expects {layout.dtype.itemsize}",
-            hint="install the cupti-python of the CUDA version that is in use",
+            f"cupti-python is newer than the CUPTI that is loaded: it expects {layout.dtype.itemsize} bytes in records of kind {kind}, "
+            f"which have {size}",
+            hint="install the one of the driver's CUDA, which streamscope doctor names: pip install 'cupti-python==13.0.*' for CUDA 13.0",
         )
 
 
