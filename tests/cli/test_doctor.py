@@ -203,7 +203,7 @@ def test_a_machine_with_a_gpu():
     ("broken", "state", "found"),
     [
         (None, "ok", "permitted, for ss.record, "),
-        ("layout", "lacking", "cupti-python is newer than the CUPTI that is loaded: it expects 32 bytes in records of kind 36"),
+        (
             "layout",
             "lacking",
             "cupti-python is newer than the CUPTI that is loaded: it expects 32 bytes in records of kind 36, which have 24",
