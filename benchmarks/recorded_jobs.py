@@ -83,9 +83,10 @@ CASES = (
     JobCase("pp", "pp"),
     JobCase("pp-augment", "pp", "augment", whole="pp"),
     JobCase("pp-graph", "pp", graph=True),
+    JobCase("ddp-again", "ddp"),
     JobCase("dp-tp", "dp-tp"),
 )
-"""The last one has sub-groups, and needs four GPUs."""
+"""The last one has sub-groups, and needs four GPUs. The one before tells how far recordings of one job are apart."""
 
 
 def cases_on(gpus: int) -> tuple[JobCase, ...]:
