@@ -26,6 +26,7 @@ from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
 from streamscope.trace.file_checks import plain
+from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import aligned, capitalised, counted, format_us, listed, percent, time_text
 
@@ -39,12 +40,13 @@ _INFERRED = (
 _ONE_SIZE = "the latency of {} is not known, since all have one size: "
 _WHOLE = "{} larger than {} stay whole: files do not tell when their pieces were ready"
 _HOSTS = (
-    "bound by hosts: for the same calls they take longer on some ranks or in some steps than on others. With quick and with slow ones of "
-    "this recording, it would be {} to {}"
+    "bound by hosts: for the same calls they take longer on some ranks, in some steps and in some recordings than in others. With quick "
+    "and with slow ones it would be {} to {}"
 )
 _HOSTS_DECIDE = 0.05
 """Predictions that the pace of hosts changes by more are called bound by hosts."""
 _BESIDE = "{} ran beside others, and none alike ran alone, so alone they may be shorter"
+_EVENTS = "hosts still make the calls by which streams wait for each other: where hosts decide, it may be shorter without them"
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
@@ -195,11 +197,11 @@ class JobPrediction(Result):
 
     @cached_property
     def host_range(self) -> tuple[float, float]:
-        """How much longer it would take with the quickest and with the slowest hosts of the recording, as shares of the prediction.
+        """How much shorter and longer it would take with quick and with slow hosts, as shares of the prediction.
 
-        Hosts that do the same differ between ranks and steps, and by more while a profiler records them; another recording has other ones.
-        Their pace is the time of launches over the usual time of the same calls. Quick and slow are the 5th and 95th percentile of all
-        steps of all ranks. ``(0.0, 0.0)`` is a job whose GPUs decide how long it takes.
+        Hosts that do the same differ between ranks and steps, and by more while a profiler records them. Their pace is the time of launches
+        over the usual time of the same calls. Quick and slow are the 5th and 95th percentile of all steps of all ranks, and 15 % beyond,
+        since another recording has other hosts. Near ``(0.0, 0.0)``, GPUs decide how long the job takes.
 
         Examples
         --------
@@ -418,6 +420,7 @@ class JobPrediction(Result):
         """
         works, unknown = alone(self.works)
         said = [_BESIDE.format(counted(unknown, "kernel or transfer", "kernels or transfers"))] if unknown else []
+        said += [_EVENTS] if any((rank.trace.spans.kind == SpanKind.EVENT).any() for rank in self.recorded.ranks) else []
         return self._changed(map(one_at_a_time, works), "nothing hides", *said)
 
     def kernel(self, *patterns: str) -> JobKernels:
