@@ -43,6 +43,12 @@ def adding(x, y):
     return ss.ops.relu(total)
 
 
+def updating(x, y):
+    """Its input y is written beside the result."""
+    y = ss.ops.add(y * 1.0, y, out=y) if y.dtype == "float16" else fma(y, 0.9, x, out=y)
+    return ss.ops.tanh(y) * x, y
+
+
 def gradients(x, y):
     dx, dy = ss.ops.divide.gradient(ss.ops.tanh(x), x, y)
     return dx * 2 + dy
@@ -64,7 +70,7 @@ CASES = {
     **{
         f"{f.__name__} {t}": (f, (values(t), values(t, seed=1)))
         for t in ("float16", "float32", "float64")
-        for f in (chain, gradients, adding)
+        for f in (chain, gradients, adding, updating)
     },
     "dtypes": (dtypes, (values("float16"), values("float32", seed=1))),
     "broadcasting": (broadcasting, (values("float16", (7, 29)), values("float32", (29,), 1))),

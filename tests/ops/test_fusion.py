@@ -20,6 +20,7 @@ X = np.arange(-6, 6, dtype=np.float32).reshape(3, 4)
 ROW = np.arange(4, dtype=np.float32)
 leaky = ss.elementwise("y = x > 0 ? x : a * x", name="leaky")
 no_reference = ss.elementwise("y = __sinf(x)")
+average = ss.elementwise("y = old + share * (given - old)", operands=["old", "given", "share"], name="average")
 
 
 def fused(function, *arrays):
@@ -130,7 +131,30 @@ class TestGroups:
     def test_an_input_that_is_changed_is_changed(self):
         program = fused(lambda x: ss.ops.relu(ss.ops.add(x, x, out=x)), X)
         assert program.changes_inputs
-        assert len(program.operations) == 2
+        (operation,) = program.operations
+        assert operation.writes == (program.inputs[0], program.outputs[0])
+
+    def test_an_optimizer_is_one_kernel_a_weight_that_moves_each_array_once(self):
+        def adamw(w, gradient, first, second):
+            average(first, gradient, 0.1, out=first)
+            average(second, gradient * gradient, 0.01, out=second)
+            return ss.ops.subtract(w, first / (np.sqrt(second) + 1e-8), out=w)
+
+        (launch,) = fused(adamw, X, X, X, X).launches()
+        assert launch.cost.bytes == (4 + 3) * X.nbytes
+
+    @pytest.mark.parametrize(
+        "function",
+        [
+            lambda x, y: (average(x, y, 0.5, out=x), x @ x, ss.ops.multiply(x, y, out=y))[1:],  # read between
+            lambda x, y: (ss.ops.relu(y, out=x), average(x, y, 0.5, out=x), ss.ops.multiply(x, y, out=y))[2],  # written before
+            lambda x, y: (average(x, y, 0.5, out=x), ss.ops.multiply(x.T, y, out=y))[1],  # read by other threads
+            lambda x, y: (ss.ops.relu(y, out=x), ss.ops.multiply(x, y, out=y))[1],  # not read: no thread holds it
+        ],
+    )
+    def test_an_update_that_others_see_before_the_end_is_apart(self, function):
+        square = np.ones((3, 3), np.float32)
+        assert max(len(launch.writes) for launch in fused(function, square, square).launches()) == 1
 
     def test_a_buffer_that_is_used_again_and_again_is_not_needed(self):
         def function(x):
@@ -295,6 +319,7 @@ OVER_A_VIEW = {
     "a row of it": lambda x: ss.ops.add(np.broadcast_to(x[0], x.shape) * 2.0, x, out=x),
     "a row of it, stretched": lambda x: ss.ops.relu(x[0] + x, out=x),
     "seen twice": lambda x: ss.ops.subtract((x + 1.0) * x.T, x, out=x),
+    "updated beside another result": lambda x: ss.ops.relu(average(x, x.T * 2.0, 0.5, out=x)),
 }
 
 
@@ -304,7 +329,7 @@ def test_what_is_seen_through_a_view_is_not_written_by_the_same_kernel(function)
     operations = fused(function, square).operations
     (seen,) = [operation for operation in operations if any(view is not None for _, view in operation.views)]
     assert 0 not in seen.writes
-    assert operations[-1].writes == (0,)
+    assert operations[-1].writes[0] == 0
     assert_same_bits(run_reference(fused(function, square), [square]), run_reference(ss.program(function).trace(square), [square]))
 
 

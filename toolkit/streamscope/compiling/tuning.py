@@ -208,7 +208,7 @@ def _problems(program: Program) -> Iterator[_Problem]:
         if isinstance(launch.cuda, ElementwiseCall) and not launch.views and not launch.written:
             signature = launch.cuda.signature
             operands = launch.reads[: len(signature.arrays)]
-            specs = tuple(program.variables[variable].spec for variable in (*operands, *launch.writes))
+            specs = tuple(program.variables[variable].spec for variable in (*operands, launch.writes[-1]))
             key = signature, specs
             if specs[-1].size and key not in seen:
                 seen.add(key)

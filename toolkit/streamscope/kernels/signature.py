@@ -72,6 +72,11 @@ class Signature:
         return tuple(parameter for parameter in self.parameters if not parameter.scalar)
 
     @property
+    def updated(self) -> tuple[Parameter, ...]:
+        """The operands whose arrays are written, too: ``value`` sets the ``new_`` of each."""
+        return ()
+
+    @property
     def dtypes(self) -> list[str]:
         """Stored dtypes of all arrays, the result last."""
         return [parameter.stored for parameter in self.arrays] + [self.result]
@@ -84,9 +89,8 @@ class Signature:
     @property
     def declarations(self) -> list[str]:
         """Parameters of a kernel for the operands, in order, and for the result."""
-        operands = [
-            f"{COMPUTE[each.taken] if each.scalar else f'const {STORAGE[each.stored]}*'} {each.argument}" for each in self.parameters
-        ]
+        pointers = {each: f"{STORAGE[each.stored]}*" if each in self.updated else f"const {STORAGE[each.stored]}*" for each in self.arrays}
+        operands = [f"{pointers.get(each, COMPUTE[each.taken])} {each.argument}" for each in self.parameters]
         return [*operands, f"{STORAGE[self.result]}* {RESULT}"]
 
     def arguments(self, arrays: Sequence[Any], numbers: Mapping[str, Any]) -> list[Any]:
@@ -105,7 +109,8 @@ class Signature:
 
     def own_source(self) -> str:
         """Return the device function ``value`` with the functions that it calls, but for the shared ones."""
-        parameters = ", ".join(f"{COMPUTE[parameter.taken]} {parameter.name}" for parameter in self.parameters)
+        taken = [f"{COMPUTE[parameter.taken]} {parameter.name}" for parameter in self.parameters]
+        parameters = ", ".join([*taken, *(f"{COMPUTE[parameter.taken]}& new_{parameter.name}" for parameter in self.updated)])
         texts = [self.expression, *(text for _, text in self.lets)]
         lines = [f"const T {name} = {self._compiled(text)}" for name, text in self.lets] + [f"return {self._compiled(self.expression)}"]
         if self.lets or any(re.search(r"\bT\b", text) for text in texts):

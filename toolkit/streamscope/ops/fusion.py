@@ -4,6 +4,8 @@ A group is made from its last operation backwards. An operation joins if it is e
 the group reads its result, and nothing that it reads is overwritten between it and the end of the group, where the group runs. Then its
 result need not be written at all. No cycle can come of that: nobody outside waits for what a group has inside, and what it reads is there
 at its end as it was before. Nor does it see through a view what the group writes: a thread would read there what another one has written.
+
+An update of an input in place joins, too, as those of an optimizer's weights and moments: its result is written beside the group's.
 """
 
 from __future__ import annotations
@@ -36,27 +38,30 @@ def fused(program: Program) -> Program:
     the last bit, but for signs and payloads of NaNs. ``attributes["fused"]`` lists its parts; ``where`` is the line of the first,
     and ``label`` joins theirs by ``+``.
     """
-    by_last = {group[-1]: group for group in _fusible_groups(program)}
+    flow = _Flow(program)
+    by_last = {group[-1]: group for group in _fusible_groups(flow)}
     inside = {each for group in by_last.values() for each in group[:-1]}
     operations = [
-        _fused_operation(program, [program.operations[each] for each in by_last[operation.id]]) if operation.id in by_last else operation
+        _fused_operation(program, [program.operations[each] for each in by_last[operation.id]], flow.updates)
+        if operation.id in by_last
+        else operation
         for operation in program.operations
         if operation.id not in inside
     ]
     return renumbered(program, operations) if by_last else program
 
 
-def _fused_operation(program: Program, operations: Sequence[Operation]) -> Operation:
+def _fused_operation(program: Program, operations: Sequence[Operation], updates: Collection[int]) -> Operation:
     names = [operation.name for operation in operations]
     last = operations[-1]
-    launch = _launch(program, operations)
+    launch = _launch(program, operations, updates)
     made_of = {"fused": tuple(f"{operation.name} at {operation.where}" for operation in operations)}
     first, views = operations[0], tuple(launch.operands) if launch.views else ()
     return Operation(
         last.id,
         _title(names),
         tuple(dict.fromkeys(launch.reads)),
-        last.writes,
+        launch.writes,
         made_of,
         first.where,
         (launch,),
@@ -107,7 +112,7 @@ class _Operands:
         return FusedStep(call.signature, (*arguments, *(self.array(*each) for each in reads)))
 
 
-def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
+def _launch(program: Program, operations: Sequence[Operation], updates: Collection[int]) -> Launch:
     operands, steps = _Operands(program), []
     launches = [operation.launches[0] for operation in operations]
     for index, (operation, launch) in enumerate(zip(operations, launches, strict=True)):
@@ -117,11 +122,14 @@ def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
             operands.inside[launch.writes[0]] = f"v{index}"
     scalars = [parameter for parameter, _ in operands.numbers.values()]
     name = f"fused_{operations[0].name}_{operations[-1].name}_{len(steps)}"
-    signature = fused_signature(name, [*operands.arrays.values(), *scalars], steps)
     (reads, views), last = zip(*operands.arrays, strict=True), launches[-1]
+    kept = {operation.writes[0]: index for index, operation in enumerate(operations[:-1]) if operation.id in updates}
+    stored = [(operands.arrays[variable, None].name, index) for variable, index in kept.items()]
+    signature = fused_signature(name, [*operands.arrays.values(), *scalars], steps, stored)
     operated = [*operands.arrays, *((variable, None) for variable in last.writes)]
     seen = [view or whole(program.variables[variable].spec) for variable, view in operated]
     kernel = specialized_fresh(signature, tuple(view.spec.shape for view in seen))
+    seen += [whole(program.variables[variable].spec) for variable in kept]
     flops = sum(launch.cost.flops for launch in launches)
     numbers = {parameter.name: number for parameter, number in operands.numbers.values()}
     return Launch(
@@ -130,9 +138,9 @@ def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
         _title([launch.name for launch in launches]),
         LaunchKind.KERNEL,
         reads,
-        last.writes,
+        (*kept, *last.writes),
         Cost(sum(view.moved_bytes for view in seen), flops, max(1, kernel.blocks), THREADS),
-        _reference(program, launches, reads),
+        _reference(program, launches, reads, (*kept, *last.writes)),
         ElementwiseCall(signature, numbers),
         where=labelled(operations[0].where, _label(operations)),
         views=views if any(views) else (),
@@ -141,7 +149,7 @@ def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
     )
 
 
-def _reference(program: Program, launches: Sequence[Launch], reads: Sequence[int]) -> Reference | None:
+def _reference(program: Program, launches: Sequence[Launch], reads: Sequence[int], writes: Sequence[int]) -> Reference | None:
     """Return the references of several launches one after the other; None where one has none."""
     functions = [launch.reference for launch in launches]
     if any(function is None for function in functions):
@@ -154,7 +162,7 @@ def _reference(program: Program, launches: Sequence[Launch], reads: Sequence[int
                 (result,) = function([memory[variable] for variable in launch.reads])
                 (written,) = launch.writes
                 memory[written] = np.asarray(result).astype(program.variables[written].spec.dtype, copy=False)
-        return [memory[launches[-1].writes[0]]]
+        return [memory[variable] for variable in writes]
 
     return reference
 
@@ -208,15 +216,14 @@ def _elementwise_call(operation: Operation) -> ElementwiseCall | None:
     return call
 
 
-def _fusible_groups(program: Program) -> list[tuple[int, ...]]:
+def _fusible_groups(flow: _Flow) -> list[tuple[int, ...]]:
     """Return the groups of two and more operations that can be fused, each in order and by the operations' ids.
 
     Every operation is in one group at most.
     """
-    flow = _Flow(program)
     taken: set[int] = set()
     groups = []
-    for last in reversed(program.operations):
+    for last in reversed(flow.program.operations):
         if last.id not in taken and _elementwise_call(last) is not None:
             group = _grown(flow, last)
             taken.update(group)
@@ -248,6 +255,17 @@ class _Flow:
         lasting = (self._latest(variable) for variable in (*program.inputs, *program.outputs))
         self.kept = {writer for writer in (*lasting, *viewed) if writer is not None}
         """Operations whose results must be in memory: they are there after a run, or are read through a view, by other threads."""
+        self.updates = {each for each in self.kept - viewed if self._updates(program.operations[each])}
+        """Those of them that update an input in place, which every thread may do for its own elements."""
+
+    def _updates(self, operation: Operation) -> bool:
+        """Tell whether an operation alone writes an input, which it reads element by element."""
+        if _elementwise_call(operation) is None:
+            return False
+        (written,) = operation.writes
+        # A thread has half as it is computed, not as it is stored.
+        alone = len(self.writers[written]) == 1 and self.program.variables[written].spec.dtype != np.float16
+        return alone and (written, None) in operation.launches[0].operands
 
     def _latest(self, variable: int) -> int | None:
         writers = self.writers.get(variable)
@@ -282,11 +300,10 @@ def _can_join(flow: _Flow, each: int, last: Operation, group: set[int]) -> bool:
     return (
         _elementwise_call(operations[each]) is not None
         and _result_shape(flow.program, operations[each]) == _result_shape(flow.program, last)
-        and each not in flow.kept
-        and flow.readers[each] <= group
+        and (each not in flow.kept or each in flow.updates)
+        and all(reader in group or (each in flow.updates and reader > last.id) for reader in flow.readers[each])
         and not any(flow.overwritten(variable, each, last.id, group) for variable in operations[each].reads)
-        and not any(view is not None and variable in last.writes for variable, view in operations[each].operands)
-        and _fits(flow, [operations[index] for index in (*group, each)])
+        and _fits(flow, last, [operations[index] for index in (*group, each)])
     )
 
 
@@ -294,9 +311,12 @@ def _result_shape(program: Program, operation: Operation) -> tuple[int, ...]:
     return program.variables[operation.writes[0]].spec.shape
 
 
-def _fits(flow: _Flow, operations: Sequence[Operation]) -> bool:
+def _fits(flow: _Flow, last: Operation, operations: Sequence[Operation]) -> bool:
     inside = {operation.id for operation in operations}
     operands = ((each.id, operand) for each in operations for operand in each.launches[0].operands)
     arrays = {operand for each, operand in operands if flow.sources[each][operand[0]] not in inside}
+    written = {variable for each in operations if each is last or each.id in flow.updates for variable in each.writes}
+    if any(view is not None and variable in written for variable, view in arrays):
+        return False
     numbers = sum(len(call.numbers) for call in map(_elementwise_call, operations) if call is not None)
     return len(arrays) <= MOST_ARRAYS and numbers <= _MOST_NUMBERS

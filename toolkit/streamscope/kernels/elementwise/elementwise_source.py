@@ -133,7 +133,8 @@ def _kernel(signature: Signature, form: Form, arrays: list[_Array]) -> str:
         "less_lead": " - lead" if form.masked else "",
     }
     if form.items == 1:
-        loads = [line for array in reads for line in array.load(array.held, _declared(array))]
+        written = {parameter.argument for parameter in signature.updated}
+        loads = [line for array in reads for line in array.load(array.held, _declared(array, constant=array.name not in written))]
         results = _results(signature, form, arrays, "")
         return fill(_CUDA["one_vector"], **common, offsets=_offsets(form, arrays), loads="\n".join(loads), results=results)
     return fill(
@@ -150,8 +151,8 @@ def _kernel(signature: Signature, form: Form, arrays: list[_Array]) -> str:
     )
 
 
-def _declared(array: _Array) -> str:
-    return f"{'' if array.access is Access.STRIDED else 'const '}{array.values} "
+def _declared(array: _Array, *, constant: bool) -> str:
+    return f"{'const ' if constant and array.access is not Access.STRIDED else ''}{array.values} "
 
 
 def _offsets(form: Form, arrays: list[_Array]) -> str:
@@ -159,12 +160,15 @@ def _offsets(form: Form, arrays: list[_Array]) -> str:
 
 
 def _results(signature: Signature, form: Form, arrays: list[_Array], item: str) -> str:
-    result = arrays[-1]
+    result, held = arrays[-1], {array.name: array for array in arrays}
+    updated = [held[parameter.argument] for parameter in signature.updated]
     lines = [f"{result.values} results;"]
     # Written out, since a loop that NVRTC has to unroll takes a sixth of the time that a small kernel takes to compile.
     for index in range(form.width):
         values = {array.name: array.item(f"{array.held}{item}", index) for array in arrays}
-        value = f"value({', '.join(values.get(parameter.argument, parameter.argument) for parameter in signature.parameters)})"
+        arguments = [values.get(parameter.argument, parameter.argument) for parameter in signature.parameters]
+        value = f"value({', '.join([*arguments, *(values[array.name] for array in updated)])})"
         total = added(signature.result, values[RESULT], value) if signature.accumulate else value
         lines.append(stored(result.dtype, f"results.item[{index}]", total))
-    return "\n".join([*lines, *result.save("results")])
+    saves = [line for array in updated for line in array.save(f"{array.held}{item}")]
+    return "\n".join([*lines, *saves, *result.save("results")])

@@ -14,7 +14,7 @@ simpler, but an operation of a product and a sum would then have other bits than
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from streamscope.kernels.cuda import pieces
@@ -44,31 +44,44 @@ class FusedSignature(Signature):
 
     steps: tuple[FusedStep, ...] = ()
     """In order."""
+    kept: tuple[tuple[str, int], ...] = ()
+    """Parameters that get another step's result, and which one's; their dtype is the same in memory as in arithmetic."""
+
+    @property
+    def updated(self) -> tuple[Parameter, ...]:
+        """The parameters that are written."""
+        return tuple(parameter for parameter in self.parameters if parameter.name in dict(self.kept))
 
     def device_functions(self) -> str:
         """Return the steps as functions, and one that calls them in order."""
-        return _functions(self.parameters, self.steps)
+        return _functions(self.parameters, self.steps, self.updated, dict(self.kept))
 
 
-def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[FusedStep]) -> FusedSignature:
+def fused_signature(
+    name: str, parameters: Sequence[Parameter], steps: Sequence[FusedStep], kept: Sequence[tuple[str, int]] = ()
+) -> FusedSignature:
     """Return the value of a fused kernel, which is the last step's result; parameters are taken as they are stored."""
     result = steps[-1].signature.result
-    called = ", ".join(parameter.name for parameter in parameters)
-    return FusedSignature(name, tuple(parameters), result, f"fused({called})", result, steps=tuple(steps))
+    written = [f"new_{parameter.name}" for parameter in parameters if parameter.name in dict(kept)]
+    called = ", ".join([*(parameter.name for parameter in parameters), *written])
+    return FusedSignature(name, tuple(parameters), result, f"fused({called})", result, steps=tuple(steps), kept=tuple(kept))
 
 
-def _functions(parameters: Sequence[Parameter], steps: Sequence[FusedStep]) -> str:
+def _functions(parameters: Sequence[Parameter], steps: Sequence[FusedStep], updated: Sequence[Parameter], kept: Mapping[str, int]) -> str:
     namespaces: dict[str, str] = {}
     for step in steps:
         namespaces.setdefault(step.signature.own_source(), f"{step.signature.name}_{len(namespaces)}")
     body = _body(parameters, steps, [namespaces[step.signature.own_source()] for step in steps])
-    arguments = ", ".join(f"{COMPUTE[parameter.taken]} {parameter.name}" for parameter in parameters)
+    body = [*body, *(f"new_{parameter.name} = v{kept[parameter.name]};" for parameter in updated), f"return v{len(steps) - 1};"]
+    text = "".join(f"    {line}\n" for line in body)
+    taken = [f"{COMPUTE[parameter.taken]} {parameter.name}" for parameter in parameters]
+    arguments = ", ".join([*taken, *(f"{COMPUTE[parameter.taken]}& new_{parameter.name}" for parameter in updated)])
     operations = "".join(f"namespace {name} {{\n{contents}}}\n" for contents, name in namespaces.items())
-    fused = f"__device__ inline {COMPUTE[steps[-1].signature.result]} fused({arguments})\n{{\n{body}}}\n"
-    return "".join([*[ROUNDED] * ("rounded(" in body), *[APART] * ("apart(" in body), operations, fused])
+    fused = f"__device__ inline {COMPUTE[steps[-1].signature.result]} fused({arguments})\n{{\n{text}}}\n"
+    return "".join([*[ROUNDED] * ("rounded(" in text), *[APART] * ("apart(" in text), operations, fused])
 
 
-def _body(parameters: Sequence[Parameter], steps: Sequence[FusedStep], namespaces: Sequence[str]) -> str:
+def _body(parameters: Sequence[Parameter], steps: Sequence[FusedStep], namespaces: Sequence[str]) -> list[str]:
     types = {parameter.name: COMPUTE[parameter.taken] for parameter in parameters}
     products: set[str] = set()  # Names of values that may be products when they meet a sum.
     lines = []
@@ -88,7 +101,7 @@ def _body(parameters: Sequence[Parameter], steps: Sequence[FusedStep], namespace
             products.add(name)
         # The last is rounded where it is stored.
         lines.append(f"const {types[name]} {name} = {f'rounded({total})' if half and index < len(steps) - 1 else total};")
-    return "".join(f"    {line}\n" for line in [*lines, f"return v{len(steps) - 1};"])
+    return lines
 
 
 def _multiplies(signature: Signature) -> bool:

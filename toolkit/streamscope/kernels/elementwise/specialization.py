@@ -102,5 +102,5 @@ class ElementwiseCall:
     """The operands that are not arrays, by name."""
 
     def __call__(self, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any], variant: Variant | None = None) -> CudaCall:
-        """Prepare the launch; where it accumulates, the last array that it reads is the one it writes."""
-        return bind(bench, self.signature, [*reads[: len(self.signature.arrays)], *writes], self.numbers, variant)
+        """Prepare the launch; where it accumulates, the last array that it reads is the one it writes. Others that it writes, it reads."""
+        return bind(bench, self.signature, [*reads[: len(self.signature.arrays)], writes[-1]], self.numbers, variant)
