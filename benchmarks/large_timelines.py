@@ -4,7 +4,8 @@
 
 - ``tiles``: for 1,000,000 spans, sent whole, and 12,000,000, in tiles, each with the flame chart, memory and counters open. ``python_ms``:
   Python's time from the trace to the first payload; ``first_ms``: from the arrived data to the first picture; ``opened_ms``: from there
-  until chart and lanes are drawn; ``draw_ms`` and ``frame_ms`` as in ``timeline_drawing.py``; ``sharp_ms``: from the last movement to the picture with all detail, of which 120 ms are the wait for it to be the last;
+  until chart and lanes are drawn; ``draw_ms`` and ``frame_ms`` as in ``timeline_drawing.py``; ``sharp_ms``: from the last movement to the
+  picture with all detail, of which 120 ms are the wait for it to be the last;
   ``first_kb``, ``tile_kb``: bytes that travel, of tiles the median and the most; ``python_mb``: what Python's memory grows by
 - ``twenty``: 20 timelines of 10,000 spans in one page: ``first_ms`` of all, ``frame_ms`` while one zooms and while the page scrolls,
   ``heap_mb`` of the page's JavaScript
@@ -75,7 +76,8 @@ while (!element.querySelector('.ss-frame') || element.querySelector('.ss-lanes')
 const opened = [performance.now() - begun];
 await new Promise((done) => setTimeout(done, 1000));
 const { t0, t1 } = timeline.bounds;
-const draw = drawn(timeline, () => element.querySelectorAll('canvas').forEach((canvas) => canvas.getContext('2d').getImageData(0, 0, 1, 1)));
+const canvases = [...element.querySelectorAll('canvas')];
+const draw = drawn(timeline, () => canvases.forEach((canvas) => canvas.getContext('2d').getImageData(0, 0, 1, 1)));
 const frame = await framesOf((from, to) => timeline.setView({ t0: from, t1: to }), [t0, t1]);
 const sharp = [];
 for (let i = 0; timeline.tiles && i < 24; i++) {
@@ -133,11 +135,18 @@ def detailed(trace: Trace) -> Trace:
     kernels = np.flatnonzero(trace.spans.kind == SpanKind.KERNEL)[:1_000_000]
     count, end_ns = len(kernels), int(trace.spans.end_ns.max())
     modules = [Site(module=f"Net.layer{index}", caller=Site(module="Net")) for index in range(50)]
-    sites = tuple(Site("forward", f"model{index % 7}.py", index + 1, module=f"Net.layer{index % 50}.{index}", caller=modules[index % 50]) for index in range(2000))
+    sites = tuple(
+        Site("forward", f"model{index % 7}.py", index + 1, f"Net.layer{index % 50}.{index}", caller=modules[index % 50])
+        for index in range(2000)
+    )
     begin = np.sort(rng.integers(0, end_ns, count))
-    unknown = {column: np.full(count, -1) for column in ("kind", "name", "site", "operation")}
-    end, nbytes, on_gpu = begin + rng.integers(1, end_ns // 100, count), rng.integers(1, 1 << 20, count), np.zeros(count, int)
-    held = Allocations(begin, end, nbytes, on_gpu, on_gpu, **unknown)
+    end, nbytes, none, zero = (
+        begin + rng.integers(1, end_ns // 100, count),
+        rng.integers(1, 1 << 20, count),
+        np.full(count, -1),
+        np.zeros(count, int),
+    )
+    held = Allocations(begin, end, nbytes, zero, zero, none, none, none, none)
     times, series = np.sort(rng.integers(0, end_ns, 96_000)), rng.integers(0, 24, 96_000)
     counters = Counters(times, series, rng.normal(size=len(times)), tuple(Series(f"counter {index}") for index in range(24)))
     return replace(trace, sites=LaunchSites(kernels, rng.integers(0, len(sites), count), sites), memory=held, counters=counters)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamscope.words import exact_time_text
+from streamscope.words import exact_time_text, time_text
 
 
 def test_javascript_unit_tests(hook, node_path, repository):
@@ -39,12 +39,12 @@ def test_bundle_is_one_small_file_without_loose_ends(bundle, name, most, imports
 def test_times_are_written_by_one_rule_in_python_and_in_the_browser(node_path, repository):
     """From a nanosecond to eleven days, and where the unit changes."""
     random = np.random.default_rng(0)
-    times_ns = [0, 1, 0.5, 62.5, 999.5, *(end + off for end in (1e6, 1e9) for off in (-1, -0.5, 0, 1)), *10 ** random.uniform(0, 15, 500)]
-    script = f"import {{ exactTime }} from '{(repository / 'widgets/frontend/src/format.js').as_uri()}';"
-    script += f"console.log(JSON.stringify({json.dumps(times_ns)}.map(exactTime)));"
+    times_ns = [0, 1, 0.5, 62.4, 999.5, *(end + off for end in (1e6, 1e9) for off in (-1, -0.5, 0, 1)), *10 ** random.uniform(0, 15, 500)]
+    script = f"import {{ exactTime, timeText }} from '{(repository / 'widgets/frontend/src/format.js').as_uri()}';"
+    script += f"console.log(JSON.stringify({json.dumps(times_ns)}.flatMap((time) => [exactTime(time), timeText(time)])));"
     run = subprocess.run([node_path, "--input-type=module", "--eval", script], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == [exact_time_text(time_ns) for time_ns in times_ns]
+    assert json.loads(run.stdout) == [words(time_ns) for time_ns in times_ns for words in (exact_time_text, time_text)]
 
 
 @pytest.fixture

@@ -55,6 +55,18 @@ export function significant(value) {
   return grouped(value, Math.min(decimals, 6));
 }
 
+/**
+ * With three significant digits, and the unit that suits it: "268 µs", "2.11 ms". As `time_text` in Python.
+ *
+ * @param {number} ns
+ */
+export function timeText(ns) {
+  const rounded = Math.abs(ns) / 0.9995; // 999.5 µs is 1.00 ms.
+  const unit = unitOf(rounded);
+  const decimals = rounded && 2 - Math.floor(Math.log10(rounded / unit.ns));
+  return inUnit(ns, unit, Math.max(0, Math.min(3, decimals)));
+}
+
 /** @type {[number, string][]} */
 const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
 
