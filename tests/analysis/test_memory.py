@@ -201,6 +201,25 @@ def test_inputs_of_a_program_are_a_row():
     assert not any("unknown" in note for note in found.notes)
 
 
+def test_modules_of_a_class_are_one_row_of_the_table():
+    sites = [FORWARD._replace(module=f"Net.layers.{block}.{part}") for block in (0, 1, 2) for part in ("conv", "norm")]
+    rows = [Allocation(10 + 90 * (at % 2), site=site) for at, site in enumerate([*sites, sites[0]])]
+    rows += [Allocation(50, kind=BEFORE_THE_RECORDING), Allocation(7), Allocation(5, site=FORWARD._replace(module="Head"))]
+    found = ss.analysis.memory(traced(rows), "module")
+    classes = [(row.name, row.modules, row.allocations, row.bytes) for row in found.classes]
+    assert classes == [
+        ("Net.layers.*.norm", 3, 3, 300), (BEFORE_THE_RECORDING, 0, 1, 50), ("Net.layers.*.conv", 3, 4, 40),
+        ("unknown", 0, 1, 7), ("Head", 1, 1, 5),
+    ]  # fmt: skip
+    assert found.answer.endswith("75 % of it is of Net.layers.*.norm, in 3 modules.")
+    assert [cells[:2] for cells in found.table_rows()][:2] == [("Net.layers.*.norm", "3"), (BEFORE_THE_RECORDING, "")]
+    assert found.to_dict()["classes"][0] == {
+        "name": "Net.layers.*.norm", "allocations": 3, "bytes": 300, "share": pytest.approx(300 / 402), "modules": 3,
+    }  # fmt: skip
+    assert len([*found.singles.table_rows()]) == len(found.rows) == 9
+    assert ss.analysis.memory(traced(rows), "line").classes == ()
+
+
 def test_where_one_line_has_nearly_all_the_answer_goes_on_by_module():
     rows = [Allocation(size, site=FORWARD._replace(module=module)) for size, module in ((60, "Attention_3"), (40, "Linear_1"))]
     found = ss.analysis.memory(traced(rows), "line")

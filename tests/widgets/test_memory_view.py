@@ -73,8 +73,22 @@ def test_a_report_and_the_page_of_a_trace_have_the_table(tmp_path):
     assert "peak of the memory" not in traced(()).report(tmp_path / "u.html").read_text()
 
 
-def test_a_report_has_the_lines_that_cost_most_where_the_trace_knows_them(tmp_path):
+def test_the_first_view_of_a_report_says_what_costs_most_and_what_fills_the_memory_and_no_sentence_stands_twice(tmp_path):
     function, inputs = ss.workload("branches").build()
     trace = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)["async"].trace
-    assert "<h2>Lines that cost most</h2>" in trace.report(tmp_path / "t.html").read_text()
+    page = trace.report(tmp_path / "t.html").read_text()
+    first, below = page.split('<div id="timeline">')
+    assert "<h2>Lines that cost most</h2>" in below
+    for sentence in (r"[^<>]* costs most: [^<>]*\.</p>", r"[^<>]* holds at most [^<>]*\.</p>"):
+        (said,) = re.findall(sentence, first)
+        assert said not in below
     assert "names no line for any kernel" in traced().report(tmp_path / "u.html").read_text()
+    assert "costs most" not in traced().report(tmp_path / "v.html").read_text()
+
+
+def test_modules_of_one_class_are_one_row_that_opens():
+    sites = [Site(module=f"ResNet.layer1.{block}.<b>") for block in (0, 1)]
+    page = ss.analysis.memory(traced([Allocation(1 << 20, 200, 600, site=site) for site in sites]), "module")._repr_html_()
+    shown, parts = page.split("2 single modules")
+    assert "ResNet.layer1.*.&lt;b&gt;" in shown
+    assert all(f"ResNet.layer1.{block}.&lt;b&gt;" in parts for block in (0, 1))

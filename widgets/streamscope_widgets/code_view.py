@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from streamscope.analysis.code import CodeRow, CodeTimes
 from streamscope.analysis.memory import MemoryRow, MemoryUse
@@ -35,13 +34,12 @@ def code_html(found: CodeTimes) -> Html:
     return block(above(shortened(found.title, 3 * LONGEST_NAME)), lead(found.answer), code_table(found), *map(small, found.notes))
 
 
-def code_table(found: CodeTimes) -> Html:
-    """Return the rows as a table, the one that costs most first; below classes of modules the single ones unfold."""
-    shown = rows_table(found, MEANINGS)
+def code_table(found: CodeTimes | MemoryUse, meanings: Mapping[str, str] = MEANINGS) -> Html:
+    """Return the rows as a table, the largest first; below classes of modules the single ones unfold. ``meanings`` of the headings."""
+    shown = rows_table(found, meanings)
     if len(found.rows) <= len(found.classes) or not found.classes:
         return shown
-    single = replace(found, classes=())
-    modules = folded(counted(len(found.rows), "single module"), rows_table(single, MEANINGS))
+    modules = folded(counted(len(found.known), "single module"), rows_table(found.singles, meanings))
     return fill('{}<div class="screen">{}</div>', shown, modules)  # On paper they would be pages.
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from streamscope.analysis.code import most_telling
-from streamscope.analysis.memory import memory
+from streamscope.analysis.code import CodeTimes, most_telling
+from streamscope.analysis.memory import MemoryUse, memory
 from streamscope.analysis.summary import COUNTER_HEADS, GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
 from streamscope.results.views import View
@@ -84,7 +84,7 @@ def head(trace: Trace, found: Summary, finding: str) -> tuple[Html, ...]:
     """Return the head above the picture: the finding, the numbers, the warnings, your notes."""
     kernels = folded(KERNELS, _kernels(found)) if found.kernels else Html()
     counters = folded(COUNTERS, _counters(found)) if found.counters else Html()
-    held = folded(MEMORY_HEADING, *memory_parts(trace)) if len(trace.memory) else Html()
+    held = folded(MEMORY_HEADING, *memory_parts(memory(trace))) if len(trace.memory) else Html()
     warnings = warned(found.warnings, MOST_WARNINGS, 10 * LONGEST_NAME)
     numbers = _first_numbers(found), _all_numbers(found)
     notes = notes_table(note_rows(found.user_notes))
@@ -112,9 +112,19 @@ def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, pa
     """Write a trace with its live timeline to one self-contained HTML file; with a still one, where it has too many spans for a file."""
     found, title = summary(trace), trace_title(trace.info)
     warnings = warned(found.warnings, len(found.warnings), 10 * LONGEST_NAME)
-    sections = [comparison_view.STYLE + fill('<p class="verdict">{}</p>', finding), _first_numbers(found), warnings]
+    code, held = most_telling(trace), memory(trace) if len(trace.memory) else None
+    answers = [*([code.answer] if code.known else []), *([held.answer] if held else [])]
+    verdict = fill('<p class="verdict">{}</p>{}', finding, [fill("<p>{}</p>", answer) for answer in answers])
+    sections = [comparison_view.STYLE + verdict, _first_numbers(found), warnings]
     kernels = fill("<h2>{}</h2>{}", KERNELS, _kernels(found)) if found.kernels else Html()
-    tables = [notes_section(note_rows(found.user_notes)), _memory(trace), _counted(found), _code(trace), kernels, _all_numbers(found)]
+    tables = [
+        notes_section(note_rows(found.user_notes)),
+        _memory(held, told=True),
+        _counted(found),
+        _code(code, told=bool(code.known)),
+        kernels,
+        _all_numbers(found),
+    ]
     return timeline_page(groups, path, title, finding, sections, [*tables, *added(trace, "html")])
 
 
@@ -125,20 +135,20 @@ def _counted(found: Summary) -> Html:
 
 def code_and_memory(trace: Trace) -> Html:
     """Return what costs most and what held the peak of the memory, as far as the trace tells."""
-    return joined([_code(trace), _memory(trace)])
+    return joined([_code(most_telling(trace)), _memory(memory(trace) if len(trace.memory) else None)])
 
 
-def _memory(trace: Trace) -> Html:
-    """Return what held the peak of the memory, where the trace tells of memory."""
-    return fill("<h2>{}</h2>{}", MEMORY_HEADING, [*memory_parts(trace)]) if len(trace.memory) else Html()
+def _memory(found: MemoryUse | None, *, told: bool = False) -> Html:
+    """Return what held the peak of the memory, where the trace tells of memory; ``told``: its sentence stands above."""
+    return fill("<h2>{}</h2>{}", MEMORY_HEADING, [*memory_parts(found, told=told)]) if found else Html()
 
 
-def _code(trace: Trace) -> Html:
-    """Return which lines, modules or ranges cost most: the first of them that tells, else why none does."""
-    found = most_telling(trace)
+def _code(found: CodeTimes, *, told: bool = False) -> Html:
+    """Return which lines, modules or ranges cost most, or why none is known; ``told``: its sentence stands above."""
     if not found.gpu_ns:
         return Html()
-    return fill("<h2>{}</h2><p>{}</p>{}{}", CODE_HEADINGS[found.by], found.answer, code_table(found), [*map(small, found.notes)])
+    answer = Html() if told else fill("<p>{}</p>", found.answer)
+    return fill("<h2>{}</h2>{}{}{}", CODE_HEADINGS[found.by], answer, code_table(found), [*map(small, found.notes)])
 
 
 def timeline_page(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 By = Literal["line", "module", "range"]
+_Row = TypeVar("_Row", bound="Placed")
 UNKNOWN = "unknown"
 """Name of the row for launches of which the trace does not tell the line, module or range."""
 NEARLY_ALL = 0.9
@@ -88,6 +89,20 @@ class Placed:
     def called(self) -> str:
         """Name and place, for a sentence."""
         return f"{self.name} ({self.place})" if self.place not in ("", self.name) else self.name
+
+
+def by_class(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
+    """Return rows of modules by their class, in their order."""
+    found: dict[str, list[_Row]] = {}
+    for row in rows:
+        found.setdefault(class_of(row.name), []).append(row)
+    return found
+
+
+def in_modules(row: Placed) -> str:
+    """Say in how many modules a row is, where these are several of one class."""
+    modules = getattr(row, "modules", 1)
+    return f", in {modules:,} modules" if modules > 1 else ""
 
 
 @dataclass(frozen=True)
@@ -206,6 +221,11 @@ class CodeTimes(Result):
         return self.classes or self.rows
 
     @property
+    def singles(self) -> CodeTimes:
+        """The same, whose table has the single modules."""
+        return replace(self, classes=())
+
+    @property
     def known(self) -> Sequence[CodeRow]:
         """Rows but for `UNKNOWN`."""
         return [row for row in self.rows if row.name != UNKNOWN or row.place]
@@ -230,8 +250,7 @@ class CodeTimes(Result):
             return f"The trace names no {self.by} for any kernel: {_NEEDED[self.by]}."
         most, which = known[0], "" if known[0] is self.shown_rows[0] else f" of the known {self.by}s"
         called = shortened_inside(most.called, 2 * LONGEST_NAME)
-        several = f", in {most.modules} modules" if isinstance(most, ModuleClass) and most.modules > 1 else ""
-        return f"{called} costs most{which}: {percent(most.share)} of {time_text(self.gpu_ns)} on the GPU{several}."
+        return f"{called} costs most{which}: {percent(most.share)} of {time_text(self.gpu_ns)} on the GPU{in_modules(most)}."
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -416,10 +435,7 @@ def _classes(costs: Costs, rows: Sequence[CodeRow]) -> tuple[ModuleClass, ...]:
     """Return the rows of modules in sum by class; a class whose modules only call others is there, too."""
     from streamscope.analysis.call_tree import times_with_inside
 
-    of_class: dict[str, list[CodeRow]] = {}
-    for row in rows:
-        of_class.setdefault(class_of(row.name), []).append(row)
-    found = []
+    of_class, found = by_class(rows), []
     for name, (with_inside_ns, modules) in times_with_inside(costs).items():
         summed = _summed(name if len(modules) > 1 else min(modules), of_class.pop(name, ()))
         found.append(ModuleClass(**vars(summed), modules=len(modules), with_inside_ns=with_inside_ns))

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.code import NEARLY_ALL, UNKNOWN, Key, Placed, class_of, most_telling, numbered, operation_keys, site_key
+from streamscope.analysis.code import (
+    NEARLY_ALL,
+    UNKNOWN,
+    Key,
+    Placed,
+    by_class,
+    class_of,
+    in_modules,
+    most_telling,
+    numbered,
+    operation_keys,
+    site_key,
+)
 from streamscope.analysis.table import LONGEST_NAME, device_words, page_markdown, page_text
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
@@ -76,6 +88,26 @@ class MemoryRow(Placed):
         }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class MemoryClass(MemoryRow):
+    """Allocations of all modules of one class, as `ModuleClass` has their times.
+
+    Attributes
+    ----------
+    name : str
+        The class, or the name of its only module.
+    modules : int
+        0 for what is of no known module.
+    """
+
+    modules: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        found = super().to_dict() | {"modules": self.modules}
+        return {name: found[name] for name in found if name not in ("file", "line")}
+
+
 class Peak(NamedTuple):
     """The peak of one GPU, or of the host, whose number is -1."""
 
@@ -133,6 +165,7 @@ class MemoryUse(Result):
     peaks: tuple[Peak, ...]
     by: str
     _begin_ns: int = field(repr=False)
+    _single: bool = field(default=False, repr=False)
 
     @property
     def gpu(self) -> int:
@@ -207,10 +240,25 @@ class MemoryUse(Result):
         """What held the peak: `held_by` of the result's own ``by``."""
         return self.held_by()
 
+    @cached_property
+    def classes(self) -> tuple[MemoryClass, ...]:
+        """By module, the rows in sum by class, the largest first. Tables show them; ``rows`` are the single modules."""
+        return _classes(self.rows, self._at_peak) if self.by == "module" and not self._single else ()
+
     @property
-    def shown_rows(self) -> tuple[MemoryRow, ...]:
-        """Rows of the table."""
-        return self.rows
+    def shown_rows(self) -> Sequence[MemoryRow]:
+        """Rows of the table: `classes` where there are some."""
+        return self.classes or self.rows
+
+    @property
+    def singles(self) -> MemoryUse:
+        """The same, whose table has the single modules."""
+        return replace(self, _single=True)
+
+    @property
+    def known(self) -> Sequence[MemoryRow]:
+        """Rows but for `UNKNOWN` and what was held before the recording."""
+        return [*filter(_is_known, self.rows)]
 
     @cached_property
     def to_save(self) -> Savings | None:
@@ -251,11 +299,11 @@ class MemoryUse(Result):
         """The peak, and what holds most of it, in a sentence."""
         if not self.rows:
             return "No memory is held at any time of the trace."
-        most = self.rows[0]
+        most = self.shown_rows[0]
         said = "held" if most.name == BEFORE_THE_RECORDING else "of"
         whose = "The GPU" if self.gpu >= 0 and sum(each.gpu >= 0 for each in self.peaks) == 1 else capitalised(self.peak.of)
         peak = f"{whose} holds at most {binary_size(self.peak.bytes)}, first at {time_text(self.peak.at_ns)}"
-        return f"{peak}; {percent(most.share)} of it is {said} {self._called(most)}.{self._beside}"
+        return f"{peak}; {percent(most.share)} of it is {said} {self._called(most)}{in_modules(most)}.{self._beside}"
 
     @property
     def _beside(self) -> str:
@@ -263,8 +311,9 @@ class MemoryUse(Result):
         attributed = 1 - sum(row.share for row in self.rows if row.name == BEFORE_THE_RECORDING)
         if self.by != "line" or not _is_known(self.rows[0]) or self.rows[0].share <= NEARLY_ALL * attributed:
             return ""
-        most = next(filter(_is_known, self.held_by("module")), None)
-        return "" if most is None else f" By module, {percent(most.share)} is of {shortened_inside(most.name, 2 * LONGEST_NAME)}."
+        most = next(filter(_is_known, _classes(self.held_by("module"), self._at_peak)), None)
+        called = "" if most is None else f"{shortened_inside(most.name, 2 * LONGEST_NAME)}{in_modules(most)}"
+        return "" if most is None else f" By module, {percent(most.share)} is of {called}."
 
     def _called(self, row: MemoryRow) -> str:
         """Name a row in a sentence."""
@@ -280,17 +329,11 @@ class MemoryUse(Result):
             why = f"these are more than {MOST_TO_GO} allocations" if pieces else "too much was held before the recording"
             return f"What would have to go to lower the peak by a tenth cannot be named: {why}."
         again = found.allocations > sum(row.allocations for row in found.rows)
-        named = [self._to_go(rows, again=again) for rows in self._alike(found.rows)]
+        alike = by_class(found.rows).values() if self.by == "module" else [[row] for row in found.rows]
+        named = [self._to_go(rows, again=again) for rows in alike]
         named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
         times = " at different times" if again else ""
         return f"To lower the peak by a tenth, {counted(found.allocations, 'allocation')}{times} would have to go: {listed(named)}."
-
-    def _alike(self, rows: Iterable[MemoryRow]) -> list[list[MemoryRow]]:
-        """Return the modules of each class together, and other rows alone."""
-        alike = dict[object, list[MemoryRow]]()
-        for row in rows:
-            alike.setdefault(class_of(row.name) if self.by == "module" else row, []).append(row)
-        return list(alike.values())
 
     def _to_go(self, rows: Sequence[MemoryRow], *, again: bool) -> str:
         """Name what would have to go of rows that are alike; ``again`` where a row may take its memory several times."""
@@ -344,6 +387,7 @@ class MemoryUse(Result):
             **self.peak.to_dict(),
             "by": self.by,
             "held_by": [row.to_dict() for row in self.rows],
+            **({"classes": [row.to_dict() for row in self.classes]} if self.classes else {}),
             "to_save_a_tenth": saved
             and {"allocations": saved.allocations, "rows": [row.to_dict() for row in saved.rows]},
             "fragmentation": unused
@@ -365,19 +409,21 @@ class MemoryUse(Result):
         """Return the headings of the table."""
         defined = any(row.defined for row in self.rows)
         place = ("defined at" if defined else "file:line",) if self.by == "line" else ()
-        return ("function" if defined and self.by == "line" else self.by, *place, "allocations", "MiB", "share")
+        of_class = ("modules",) if self.classes else ()
+        return ("function" if defined and self.by == "line" else self.by, *place, *of_class, "allocations", "MiB", "share")
 
     def table_rows(self, most: int | None = None) -> Iterator[tuple[str, ...]]:
         """Yield the rows as text, under `heads`; all, or at most so many. The rest comes last, if there is any."""
-        for row in self.rows[:most]:
+        for row in self.shown_rows[:most]:
             yield self._cells(row)
-        if most is not None and (others := self.rows[most:]):
-            sums = (sum(getattr(row, name) for row in others) for name in ("allocations", "bytes", "share"))
-            yield self._cells(MemoryRow(counted(len(others), f"more {self.by}"), "", None, *sums))
+        if most is not None and (others := self.shown_rows[most:]):
+            yield self._cells(_summed(counted(len(others), f"more {'class' if self.classes else self.by}"), others))
 
     def _cells(self, row: MemoryRow) -> tuple[str, ...]:
         place = (row.place,) if self.by == "line" else ()
-        return (" ".join(row.name.split()), *place, f"{row.allocations:,}", format_mib(row.bytes), percent(row.share))
+        modules = getattr(row, "modules", 0)
+        count = (f"{modules:,}" if modules else "",) if self.classes else ()
+        return (" ".join(row.name.split()), *place, *count, f"{row.allocations:,}", format_mib(row.bytes), percent(row.share))
 
     @property
     def _shown(self) -> Iterable[tuple[str, ...]]:
@@ -496,6 +542,19 @@ def _told(found: MemoryUse) -> str:
 
 def _is_known(row: MemoryRow) -> bool:
     return row.name not in (UNKNOWN, BEFORE_THE_RECORDING)
+
+
+def _classes(rows: Iterable[MemoryRow], held: Allocations) -> tuple[MemoryClass, ...]:
+    """Return the rows of modules in sum by class, the largest first; memory that no operation takes has its kind in place of a module."""
+    found, kinds = [], {_KINDS.get(held.texts[kind], held.texts[kind]) for kind in np.unique(held.kind[held.kind >= 0]).tolist()}
+    for name, alike in by_class(rows).items():
+        summed = _summed(name if len(alike) > 1 else alike[0].name, alike)
+        found.append(MemoryClass(**vars(summed), modules=len(alike) if _is_known(summed) and summed.name not in kinds else 0))
+    return tuple(sorted(found, key=lambda row: (-row.bytes, row.name == UNKNOWN, row.name)))
+
+
+def _summed(name: str, rows: Sequence[MemoryRow]) -> MemoryRow:
+    return MemoryRow(name, "", None, **{each: sum(getattr(row, each) for row in rows) for each in ("allocations", "bytes", "share")})
 
 
 def _rows_of(trace: Trace, held: Allocations, by: str, whole_bytes: int) -> tuple[MemoryRow, ...]:
