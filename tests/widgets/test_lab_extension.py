@@ -121,11 +121,16 @@ def test_a_double_click_on_a_comparison_shows_all_engines_and_the_verdict_in_the
     page.wait_for_function(f"{TIMELINE}.root.matches('.ss-dark')")
 
 
-def test_a_file_that_is_written_again_is_drawn_again(page, folder):
+def test_a_file_that_is_written_again_is_drawn_again_and_an_extension_of_another_build_is_told(page, folder):
     runs = ss.compare(lambda x: x + x, np.ones(4, np.float32), engines="sync,async,dual", device="simulated", progress=False)
     runs.save(folder / "saved")
+    assert "another build" not in page.locator(SHOWN).inner_text()
+    own = page.evaluate("document.body.dataset.streamscope")
+    page.evaluate("document.body.dataset.streamscope = 'older'")
     page.evaluate("jupyterapp.commands.execute('docmanager:reload')")
     page.wait_for_function(f"{TIMELINE}?.model?.groups.length === 3")
+    assert page.locator(f"{SHOWN} > ul").inner_text().startswith("The extension in JupyterLab is of another build than Streamscope")
+    page.evaluate("(own) => (document.body.dataset.streamscope = own)", own)
 
 
 def test_a_critical_path_is_never_drawn_on_the_spans_of_another_file(page, folder):

@@ -53,6 +53,10 @@ const offered = {
   },
 };
 
+// JupyterLab's extension that belongs to these sources: its address says which it is.
+const { jupyterlab } = JSON.parse(await readFile(new URL("../labextension/package.json", import.meta.url), "utf8"));
+const extension = jupyterlab._build.load.split("?v=")[1];
+
 // Short names that were given: the second bundle uses what the others have.
 let mangleCache = {};
 
@@ -64,21 +68,24 @@ const bundle = async (entry, names, outfile, footer, variable = "streamscopeTime
   minify: true,
   mangleProps: OURS,
   mangleCache,
-  define: Object.fromEntries(named.map(([owner, name]) => [owner === "globalThis" ? name : `${owner}.${name}`, `${owner}_${name}`])),
+  define: {
+    ...Object.fromEntries(named.map(([owner, name]) => [owner === "globalThis" ? name : `${owner}.${name}`, `${owner}_${name}`])),
+    EXTENSION: JSON.stringify(extension),
+  },
   format: "iife",
   target: ["es2022"],
   charset: "utf8",
   plugins: [{ name: "small-css", setup: (build) => build.onLoad({ filter: /\.css$/ }, small) }, offered],
   inject: ["offered:"],
   legalComments: "none",
-  banner: { js: `// streamscope timeline, sources ${sourceHash}\nvar ${variable};` },
+  banner: { js: `// streamscope timeline, beside the extension ${extension}, sources ${sourceHash}\nvar ${variable};` },
   footer: { js: footer },
   logLevel: "warning",
 }));
 
 await bundle(
-  "./src/index.js", "widget, open, mount, decode", output,
-  "export default streamscopeTimeline.widget;\nexport const { open, mount, decode } = streamscopeTimeline;",
+  "./src/index.js", "widget, open, mount, decode, notice", output,
+  "export default streamscopeTimeline.widget;\nexport const { open, mount, decode, notice } = streamscopeTimeline;",
 );
 await bundle("./src/report.js", "mountPage", reportOutput, "");
 await bundle("./src/second.js", "Tiles, DetailsView, sortTables", secondOutput, "export const { Tiles, DetailsView, sortTables } = streamscopeSecond;", "streamscopeSecond");

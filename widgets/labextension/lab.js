@@ -1,10 +1,12 @@
 // The JupyterLab extension: opens traces, comparisons, captured code and jobs with the timeline's bundle, and the explorer from the launcher and the palette.
 //
+// Python has that bundle: it fits what Python says of a file, also where this extension is of another version, which the bundle then tells.
+//
 // JupyterLab loads extensions as module-federation containers: an object with `init`, which gets the modules that all share, and `get`.
 // There is no more to it, so this file is one as it stands, and nothing has to be built.
 
 (() => {
-  const here = document.currentScript.src;
+  const built = new URL(document.currentScript.src).searchParams.get("v");
   const EXPLORE = "streamscope:explore";
   const JOB = "streamscope:open-job";
   const TRACE = /\.(parquet|json|json\.gz|sqlite|db)$/i;
@@ -48,6 +50,20 @@
     element.textContent = text;
     element.className = className;
     return element;
+  }
+
+  const bundles = new Map();
+
+  /** Return a bundle as the server has it; a page asks for each once. */
+  function bundleOf(name, version, { ServerConnection, URLExt }, settings) {
+    const url = `${URLExt.join(settings.baseUrl, "streamscope", "bundle")}?${new URLSearchParams({ name, v: version })}`;
+    const ask = async () => {
+      const response = await ServerConnection.makeRequest(url, {}, settings);
+      if (!response.ok) throw new Error(`The server has no ${name}: ${response.statusText}`);
+      return import(URL.createObjectURL(new Blob([await response.text()], { type: "text/javascript" })));
+    };
+    if (!bundles.has(url)) bundles.set(url, ask().catch((error) => { bundles.delete(url); throw error; }));
+    return bundles.get(url);
   }
 
   /** Return what the server made of a file: a title, what was found, and what the timeline draws; or its answer to a question. */
@@ -111,15 +127,14 @@
       try {
         const content = await read(path(), modules, settings, wanted);
         const { title, finding, further, warnings, notes, header, block, bundle, stamp } = content;
-        // Browsers keep what JupyterLab serves for a year, by its address.
-        const load = (name) => import(new URL(`${name}?v=${bundle}`, here).href);
-        const { open, decode } = await load("timeline.js");
+        const load = (name) => bundleOf(name, bundle, modules, settings);
+        const { open, decode, notice } = await load("timeline.js");
         if (mine !== turn) return;
         timeline?.destroy();
         const stage = make("div", "");
         const told = make("ul", "");
         const tell = (...texts) => told.append(...texts.map((text) => make("li", text)));
-        tell(...(remark ? [remark] : []), ...warnings, ...notes);
+        tell(...[remark, notice()].filter(Boolean), ...warnings, ...notes);
         const choose = (number) => { gpu = number; draw(); };
         const choice = content.gpus?.length > 1 ? [gpuChoice(content, choose)] : [];
         const ask = async (question) => {
@@ -311,6 +326,7 @@
       activate: (app, palette, launcher, browsers) => {
         const modules = { ...registry, Widget, MainAreaWidget, ServerConnection, URLExt, icon };
         document.head.append(make("style", STYLE));
+        if (built) document.body.dataset.streamscope = built;
         addFiles(app, modules);
         if (browsers) addJobs(app, modules, browsers);
         addSources(app, modules);

@@ -134,6 +134,8 @@ def _notebook() -> Iterator[Check]:
     version = _version_of("jupyterlab")
     todo = "" if version else "`make lab` in the clone installs it, or use another notebook"
     yield Check(topic, "JupyterLab", "ok" if version else "lacking", version or "not installed", todo)
+    if version:
+        yield _tried(topic, "its extension", _extension, "run `make lab` in the clone, or reinstall the wheel; then reload JupyterLab")
 
 
 _GPU_PACKAGES = {
@@ -335,6 +337,21 @@ def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:
         if not np.allclose(result, expected, rtol=1e-2):
             raise DeviceError("the result of a small test is wrong", hint="do not believe results from this machine")
     return prepared
+
+
+def _extension() -> str:
+    """Find the extension of JupyterLab here, which must belong to this package."""
+    from jupyter_core.paths import jupyter_path
+
+    folders = [Path(folder, "streamscope") for folder in jupyter_path("labextensions")]
+    folder = next((folder for folder in folders if (folder / "package.json").is_file()), None)
+    if folder is None:
+        raise StreamscopeError("not installed: JupyterLab opens no traces")
+    source: str = widgets.load("payload:bundle_source")()
+    own = source.partition("extension ")[2].partition(",")[0]
+    if f'lab.js?v={own}"' not in (folder / "package.json").read_text(encoding="utf-8"):
+        raise StreamscopeError(f"of another build than Streamscope: {folder}")
+    return f"{own}, as Streamscope's"
 
 
 def _bundle() -> str:

@@ -70,6 +70,10 @@ export async function open(element, header, block, ask, load = () => imported(as
 
 const PATIENCE_MS = 4000;
 
+/** A line about the extension in JupyterLab, which says of itself what it is; "" where it belongs to these sources, or there is none. */
+export const notice = () => ((document.body.dataset.streamscope ?? EXTENSION) === EXTENSION ? "" : "The extension in JupyterLab is of another build than "
+  + "Streamscope: install Streamscope again where JupyterLab runs (in a clone: make lab), then reload this page.");
+
 /** Follows https://anywidget.dev/en/afm/. Asks the kernel for the spans, which are no part of the saved notebook. */
 export const widget = {
   /** @param {{ model: WidgetModel & Comm, el: HTMLElement }} view */
@@ -94,7 +98,10 @@ export const widget = {
         if (opened) opened.then((timeline) => timeline.replace(decode(header, block)));
         else {
           opened = open(el, header, block, ask);
-          opened.then((timeline) => (unlink = linkTraits(model, timeline)));
+          opened.then((timeline) => {
+            unlink = linkTraits(model, timeline);
+            if (notice()) timeline.root.prepend(make("div", "ss-message", notice()));
+          });
         }
       },
     };

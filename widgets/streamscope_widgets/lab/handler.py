@@ -1,4 +1,4 @@
-"""The addresses ``streamscope/timeline?path=...`` and ``streamscope/source?file=...`` of a Jupyter server."""
+"""The addresses ``streamscope/timeline?path=``, ``streamscope/source?file=`` and ``streamscope/bundle?name=`` of a Jupyter server."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tornado import web
 from streamscope_widgets.lab.readers import Readers
 
 READERS = Readers()
+BUNDLES = Path(__file__).parents[1] / "static"
 MOST_FOLDERS, MOST_TOLD = 20, 3
 """Folders of a path that are looked into, and names that a refusal lists."""
 
@@ -84,6 +85,22 @@ class SourceHandler(APIHandler):
         await self.finish({"refused": f"{file} is not below the folder that JupyterLab shows{tried}"})
 
 
+class BundleHandler(APIHandler):
+    """Sends what draws timelines. It belongs to this package, and so to what `TimelineHandler` sends."""
+
+    auth_resource = "contents"
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Send ``timeline.js`` or ``details.js``, which browsers keep by version, ``v=``."""
+        name = self.get_query_argument("name")
+        if name not in ("timeline.js", "details.js") or not (BUNDLES / name).is_file():
+            raise web.HTTPError(404, f"there is no {name}")
+        self.set_header("Cache-Control", "private, max-age=31536000")
+        await self.finish((BUNDLES / name).read_bytes(), set_content_type="text/javascript")
+
+
 def names_of(root_dir: str, file: str, beside: str) -> list[str]:
     """Return the names that the contents may have for a file of source code, the likeliest first.
 
@@ -117,5 +134,5 @@ async def place_of(manager: Any, name: str, *, folders: bool = False) -> Path:
 def add_handler(app: Any) -> None:
     """Add the addresses to a Jupyter server's application."""
     web_app = app.web_app
-    for name, handler in (("timeline", TimelineHandler), ("source", SourceHandler)):
+    for name, handler in (("timeline", TimelineHandler), ("source", SourceHandler), ("bundle", BundleHandler)):
         web_app.add_handlers(".*$", [(url_path_join(web_app.settings["base_url"], "streamscope", name), handler)])
