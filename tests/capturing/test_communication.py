@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamscope.capturing.communication import communication_of, kind_of
+from streamscope.capturing.communication import communication_of, is_distributed, kind_of
 from streamscope.devices.graph_node import Communication
 
 
@@ -54,6 +54,12 @@ def groups(monkeypatch):
 )
 def test_kinds(operator, kind):
     assert kind_of(operator) == kind
+
+
+def test_a_file_of_that_name_is_no_operator():
+    assert is_distributed("c10d.allreduce_.default at train.py:7")
+    assert not is_distributed("aten.add.Tensor at c10d.train.py:7")
+    assert not is_distributed("")
 
 
 def test_a_group_is_an_object_or_a_name():

@@ -51,11 +51,15 @@ def test_claims_stand_where_there_is_no_room_to_look(monkeypatch, cupy):
     def full(*_):
         raise OutOfMemoryError
 
-    monkeypatch.setattr(write_detection, "observed_writes", full)
     memories = [memory([(0, 8)])]
+    monkeypatch.setattr(write_detection, "observed_writes", lambda *_: write_detection._with_room(full))
     found, (note,) = checked_memories([None], memories, [], [], lambda: None)
     assert found == memories
     assert "no room" in note
+    # Behind that step, other ranks run the nodes: they are told by the error that this one does not.
+    monkeypatch.setattr(write_detection, "observed_writes", full)
+    with pytest.raises(OutOfMemoryError):
+        checked_memories([None], memories, [], [], lambda: None)
 
 
 def test_claims_stand_where_looking_would_take_long(cupy):

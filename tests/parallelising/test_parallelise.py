@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from tests.parallelising.like_cupy import filled
 
 from streamscope.errors import DeviceError, HungError, OutOfMemoryError, ProgramError
 from streamscope.parallelising import parallelise as module
+from streamscope.parallelising import parallelised
 from streamscope.parallelising.calls import PLAIN_MODE, Calls, other_mode
 from streamscope.parallelising.captured_call import MISSED, CapturedCall
 from streamscope.parallelising.parallelised import Parallelised
@@ -127,6 +129,29 @@ def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch
                 fast(3)
             assert "torch.no_grad()" in caught.value.hint
             assert "recapture" in caught.value.hint
+
+
+def test_ranks_capture_anew_together_if_a_capture_has_collectives_and_each_by_itself_if_none_has(monkeypatch):
+    """A rank alone that had another batch waited for the others, which never came."""
+    said, kinds = [], iter([False, False, True, False])
+
+    @contextmanager
+    def joined(what, timeout_s):
+        said.append(what)
+        yield
+
+    monkeypatch.setattr(parallelised, "joined", joined)
+
+    def make(arguments):
+        call = Stub(mode=calls.mode(), arrays_of=lambda given: [given] if given == arguments else None, run=list, free_stream=int)
+        return SimpleNamespace(call=call, quickly=lambda *_: MISSED, captured=SimpleNamespace(communicates=next(kinds)))
+
+    calls = Calls(abs)
+    fast = Parallelised(abs, calls, "net", make, recaptures=True)
+    for number in range(4):
+        fast.add(calls.arguments((number,), {})) if number in (0, 2) else fast(number)
+        assert fast.captures == number + 1
+    assert said == ["calling net"]
 
 
 def test_memory_that_runs_out_anywhere_is_told_as_that(monkeypatch):

@@ -56,6 +56,11 @@ def without_links(memory: NodeMemory) -> NodeMemory:
     return replace(memory, accesses=tuple(one for one in memory.accesses if one.evidence is not Evidence.COMMUNICATOR))
 
 
+def is_distributed(operator: str) -> bool:
+    """Tell whether an operator is one of ``torch.distributed``, by its name, which other words may follow."""
+    return operator.partition(".")[0] in _NAMESPACES
+
+
 def kind_of(operator: str) -> str:
     """Return the kind of a collective by the name of its operator; empty of an operator that is none.
 
@@ -65,10 +70,9 @@ def kind_of(operator: str) -> str:
     >>> kind_of("c10d.allreduce_.default"), kind_of("c10d._allgather_base_.default"), kind_of("aten.add.Tensor")
     ('all_reduce', 'all_gather', '')
     """
-    namespace, _, rest = operator.partition(".")
-    if namespace not in _NAMESPACES:
+    if not is_distributed(operator):
         return ""
-    bare = rest.partition(".")[0].strip("_")
+    bare = operator.split(".")[1].strip("_")
     found = (kind for name, kind in _KINDS.items() if name.replace("_", "") in bare.replace("_", ""))
     return next(found, "")
 

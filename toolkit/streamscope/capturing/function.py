@@ -390,7 +390,10 @@ def _check_alike(title: str, nodes: Sequence[LaunchableNode], operators: Sequenc
         go_alone()
         return
     if not in_job():
-        hint = "initialise torch.distributed with several ranks, and leave timeout=None out: ranks agree through its store"
+        hint = (
+            "initialise torch.distributed with several ranks, and leave timeout=None out: ranks agree through its store; "
+            "parallelise calls with collectives apart from those without"
+        )
         raise EngineError(f"{title} has a collective ({nodes[waits.index(True)].node.name}), and no other ranks to agree with", hint=hint)
     sizes = {handle: (one.communication.kind, one.communication.nbytes) for one in operators if one.communication for handle in one.nodes}
     graph = [(one.node.kind.name, one.node.after, sizes.get(one.handle)) for one in nodes]

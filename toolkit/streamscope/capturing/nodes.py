@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamscope.capturing.communication import is_collective
+from streamscope.capturing.communication import is_collective, is_distributed
 from streamscope.capturing.memory import Access, AddressRange, Evidence, NodeMemory, around, regions_of, united
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.cuda.graph_nodes import node_count, node_handles, nodes_in_order
@@ -171,11 +171,15 @@ def read_nodes(graph: int, origins: Mapping[int, str] | None = None) -> list[Lau
 
     ``origins`` says where nodes came from, by their handles, for errors.
     """
-    return [_launchable(handle, node, (origins or {}).get(int(handle), "")) for handle, node in nodes_in_order(graph)]
+    nodes = list(nodes_in_order(graph))
+    collectives = any(is_collective(node.symbol) for _, node in nodes)
+    return [_launchable(handle, node, (origins or {}).get(int(handle), ""), collectives=collectives) for handle, node in nodes]
 
 
-def _launchable(handle: Any, node: GraphNode, origin: str = "") -> LaunchableNode:
-    found = node_launch(handle, node, origin)
+def _launchable(handle: Any, node: GraphNode, origin: str, *, collectives: bool) -> LaunchableNode:
+    # Some of NCCL's events come when several collectives end together, of no operator.
+    of_nccl = is_distributed(origin) or (collectives and not origin and node.kind is not NodeKind.HOST)
+    found = node_launch(handle, node, origin, of_nccl=of_nccl)
     kernel = node.kind is NodeKind.KERNEL
     parameters = parameters_of(libraries().cuda.CUfunction(found.function), *found.arguments) if kernel else ()
     memory = _set_memory(handle) if node.kind is NodeKind.SET else _copy_memory(handle) if node.kind is NodeKind.COPY else None

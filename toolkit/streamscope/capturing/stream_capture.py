@@ -38,7 +38,7 @@ CAPTURES_AT_MOST = 3
 """How often a function is captured, if another thread runs beside its operators."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Taken:
     """A captured graph, and observations while the function ran."""
 
@@ -186,7 +186,16 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
     allocated = Allocated(made, pieces_of_arrays(), pool.own)
     kept, own = [_RawGraph(graphs[0]), pool, stream, products, uploads], [*pool.own, *products.workspaces]
     memory = MemoryHeld(plain.nbytes, tuple(united(made)))
-    return Taken(graphs[0], result, kept, own, allocated, products.operators, memory, len(uploads.arrays))
+    return Taken(
+        graph=graphs[0],
+        result=result,
+        kept=kept,
+        own=own,
+        allocated=allocated,
+        operators=products.operators,
+        memory=memory,
+        uploads=len(uploads.arrays),
+    )
 
 
 def _taken_through_torch(
@@ -236,17 +245,17 @@ def _taken_through_torch(
     kept = [graph, pool, lent, log.kept, log.from_outside, products, uploads, heard.constants, *heard.generators]
     operators = [*log.operators, *products.operators]
     return Taken(
-        graph.raw_cuda_graph(),
-        result,
-        kept,
-        own,
-        allocated,
-        operators,
-        memory,
-        len(uploads.arrays),
-        heard.constants.lent_out,
-        log.parting,
-        bool(heard.heard),
+        graph=graph.raw_cuda_graph(),
+        result=result,
+        kept=kept,
+        own=own,
+        allocated=allocated,
+        operators=operators,
+        memory=memory,
+        uploads=len(uploads.arrays),
+        constants=heard.constants.lent_out,
+        parting=log.parting,
+        heard=bool(heard.heard),
     )
 
 

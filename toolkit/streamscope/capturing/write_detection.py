@@ -102,7 +102,7 @@ def checked_memories(
         return list(memories), (_UNCHECKED,)
     try:
         hidden = hidden_writes(observed_writes(nodes, regions, own, put_back), memories)
-    except (libraries().cupy.cuda.memory.OutOfMemoryError, _NoRoomError):
+    except _NoRoomError:
         return list(memories), (_UNCHECKED,)
     checked = [
         replace(memory, why_unknown=_WRONG) if each and memory.understood else memory for memory, each in zip(memories, hidden, strict=True)

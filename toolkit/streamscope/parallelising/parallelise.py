@@ -68,7 +68,6 @@ class _Wanted:
     fresh: bool
     check: int
     progress: bool | Progress
-    timeout_s: float | None
 
 
 def parallelise(
@@ -108,7 +107,8 @@ def parallelise(
         Device memory that the capture may hold beyond what a plain call has in use, in bytes or for example as ``"2 GiB"``; half of
         what is free by default. Memory that is used twice makes kernels wait.
     shapes : {"refuse", "recapture"}
-        What happens in a call with other shapes, dtypes, constants or modes: an error, or a further capture (8 are kept).
+        What happens in a call with other shapes, dtypes, constants or modes: an error, or a further capture (8 are kept). Under
+        ``torch.distributed``, all ranks make that together if a capture so far has collectives; else each goes on by itself.
     outputs : {"fresh", "static"}
         Whether results are copies of your own, or the memory of the capture, which the next call overwrites.
     check : int
@@ -171,20 +171,14 @@ def parallelise(
         limit = None if memory_limit is None else memory_bytes(memory_limit)
         proofs = whole_number("check", check, least=0)
         calls = Calls(function)
-        wanted = _Wanted(name or name_of(function), checked_streams(streams), limit, outputs == "fresh", proofs, progress, wait_s)
-        made = out_of_memory(f"parallelising {wanted.title}", MEMORY_HINT)(partial(_capture_together, function, calls, wanted))
+        wanted = _Wanted(name or name_of(function), checked_streams(streams), limit, outputs == "fresh", proofs, progress)
+        made = out_of_memory(f"parallelising {wanted.title}", MEMORY_HINT)(partial(_capture, function, calls, wanted))
         found = Parallelised(function, calls, wanted.title, made, recaptures=shapes == "recapture", timeout_s=wait_s)
         found.add(calls.arguments(inputs, keywords))
         return found
 
 
 _OWN = tuple(one.name for one in inspect.signature(parallelise).parameters.values() if one.kind is one.KEYWORD_ONLY)
-
-
-def _capture_together(function: Callable[..., Any], calls: Calls, wanted: _Wanted, arguments: Arguments) -> Capture:
-    """Capture one kind of call on all ranks, if there are several."""
-    with joined(f"parallelising {wanted.title}", wanted.timeout_s):
-        return _capture(function, calls, wanted, arguments)
 
 
 def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, arguments: Arguments) -> Capture:

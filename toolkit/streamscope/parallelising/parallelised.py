@@ -304,7 +304,7 @@ class Parallelised(Result):
         """Capture the function for arguments, as `ss.parallelise` does."""
         with self._lock:
             capture = self._make(arguments)
-            self._together = self._recaptures and capture.captured.communicates
+            self._together |= self._recaptures and capture.captured.communicates
             self._captures = (capture, *self._captures[: _MOST_CAPTURES - 1])
             return capture
 

@@ -11,7 +11,6 @@ from typing import Any
 from streamscope.devices.cuda.graph_nodes import kernel_function, make_room
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.errors import DeviceError, EngineError
-from streamscope.job import in_job
 from streamscope.kernels.library.libraries import checked, libraries
 from streamscope.program.launch import LaunchKind
 
@@ -38,17 +37,17 @@ class NodeLaunch:
     """Blocks of a kernel that fit on a multiprocessor; 0 where the driver does not say."""
 
 
-def node_launch(handle: Any, node: GraphNode, origin: str = "") -> NodeLaunch:
+def node_launch(handle: Any, node: GraphNode, origin: str = "", *, of_nccl: bool = False) -> NodeLaunch:
     """Return how to launch a node by itself; ``origin`` says where it came from, for errors.
+
+    ``of_nccl``: whether it belongs to NCCL's collectives. A host function of the user's may wait for a lock that the calling thread holds,
+    and an event of the user's for anything.
 
     Raises
     ------
     EngineError
         It is of a kind that nothing launches by itself, such as a graph inside the graph.
     """
-    # A host function of the user's may wait for a lock that the calling thread holds, and an event of the user's for anything. NCCL's do
-    # not; some of its events come when several collectives end together, of no operator.
-    of_nccl = "c10d" in origin or (in_job() and node.kind is not NodeKind.HOST)
     launch = _LAUNCHES.get(node.kind) if of_nccl or node.kind not in _OF_NCCL else None
     if launch is not None:
         return launch(handle, node)
