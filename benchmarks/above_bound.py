@@ -98,7 +98,7 @@ def measured(network: Network) -> dict[str, Any]:
         "filled_us": bound.filled_us,
         "empty_us": device_us(empty.launch),
         "waiting_us": device_us(waiting.launch),
-        "us": device_us(capture.call.launch, capture.prepared.put_back),
+        "us": device_us(capture.call.graph.launch_on, capture.prepared.put_back),
         "order": fast.gain.order,
     }
 

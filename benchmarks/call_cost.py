@@ -25,7 +25,6 @@ from parallelise_networks import torch_graph
 from provenance import provenance
 
 import streamscope as ss
-from streamscope.parallelising.parallelise import _launch_of
 
 TURNS = 200
 SIZES = [(count, nbytes) for count in (1, 4) for nbytes in (2**12, 2**18, 2**20)]
@@ -52,7 +51,7 @@ def measured(network: Network) -> dict[str, Any]:
     """Measure PyTorch's replay, the launch of our graph, the call, and the call with the capture's own arrays."""
     replay = torch_graph(network)
     fast = ss.parallelise(network.function, *network.inputs, outputs="static", check=0, progress=False)
-    launch, stream = _launch_of(fast._captures[0].prepared), torch.cuda.current_stream().cuda_stream  # noqa: SLF001
+    launch, stream = fast._captures[0].call.graph.launch_on, torch.cuda.current_stream().cuda_stream  # noqa: SLF001
     held = [slot.memory for slot in fast._captures[0].call.slots]  # noqa: SLF001
     call, of_held = partial(fast, *network.inputs), partial(fast, *held)
     calls: dict[str, Callable[[], Any]] = {"replay": replay, "launch": partial(launch, stream), "call": call, "held": of_held}

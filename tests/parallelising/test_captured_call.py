@@ -25,14 +25,15 @@ from streamscope.parallelising.trees import taken_apart
 
 
 class Copying:
-    """As `device_arrays.Copying`, by the host."""
+    """As `quick_call.Copying`, by the host."""
 
-    def __init__(self, targets):
-        self.targets = targets
+    def __init__(self, targets, graph):
+        self.targets, self.graph = targets, graph
 
-    def run(self, addresses, stream):
+    def launch(self, addresses, stream):
         for (start, end), address in zip(self.targets, addresses, strict=True):
             ctypes.memmove(start, address, end - start)
+        self.graph.launch_on(stream)
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +78,7 @@ def made(arguments, changed=(), *, fresh=True):
 
     value = (total, [slots[number].memory for number in changed], "constant")
     results, returned = Returned.of(value, [slot.memory for slot in slots])
-    return CapturedCall("step", tree, slots, returned, results, launch, fresh)
+    return CapturedCall("step", tree, slots, returned, results, SimpleNamespace(launch_on=launch), fresh)
 
 
 def run(call, arguments):
@@ -237,7 +238,9 @@ def updating(x, y, *, changed=(0, 1), function=updated):
         Slot(name, array if own else array.copy(), own=not own, changed=own) for name, array, own in zip("xy", arrays, kept, strict=True)
     ]
     values = [slot.memory.values for slot in slots]
-    return CapturedCall("step", tree, slots, Returned(taken_apart(None, is_array)[1], {}), [], lambda stream: function(*values))
+    return CapturedCall(
+        "step", tree, slots, Returned(taken_apart(None, is_array)[1], {}), [], SimpleNamespace(launch_on=lambda stream: function(*values))
+    )
 
 
 def added_to(x, y):
@@ -287,7 +290,7 @@ def test_the_memory_of_the_capture_can_be_passed_the_other_way_round():
     call = made({"x": filled(1), "y": filled(5)})
     x, y = (slot.memory for slot in call.slots)
     memories = []
-    call.launch = lambda stream: memories.append((x.values[0], y.values[0]))
+    call.graph.launch_on = lambda stream: memories.append((x.values[0], y.values[0]))
     run(call, {"x": y, "y": x})
     assert memories == [(5, 1)]
 
@@ -311,7 +314,7 @@ def test_an_exception_leaves_memory_that_was_not_passed_as_it_was(monkeypatch, r
     if ran:
         monkeypatch.setattr(captured_call, "fresh_copies", full)
     else:
-        call.launch = full
+        call.graph.launch_on = full
     with pytest.raises(MemoryError):
         run(call, {"cache": given})
     assert (mine.values[0], given.values[0]) == (1, 51 if ran else 50)
@@ -363,7 +366,7 @@ def test_a_call_runs_on_the_gpu_of_its_arrays(stream, monkeypatch):
         stream.gpu = before
 
     monkeypatch.setattr(device_arrays, "on_gpu", on_gpu)
-    call.launch = lambda at: seen.append(stream.gpu)
+    call.graph.launch_on = lambda at: seen.append(stream.gpu)
     for stream.gpu in (0, 1):
         called(call, lambda x: None, filled(2))
     assert (seen, stream.gpu) == ([0, 0], 1)
@@ -386,7 +389,7 @@ def test_a_forked_child_is_told_where_it_was_made(monkeypatch):
 def test_runs_follow_each_other_on_whichever_stream_and_its_memory_outlives_them(stream):
     call = made({"x": filled(1)})
     slot = weakref.ref(call.slots[0].memory)
-    call.launch = lambda at: stream.seen.append(("launch", at))
+    call.graph.launch_on = lambda at: stream.seen.append(("launch", at))
     for stream.pointer in (1, 2):
         called(call, lambda x: None, filled(1))
     assert stream.seen == [("launch", 1), ("record", 1), ("hold", 2), ("launch", 2), ("record", 2)]
@@ -433,7 +436,7 @@ def test_what_waits_for_the_last_run_is_there_as_soon_as_there_is_one(stream, mo
 
 def test_what_follows_waits_for_a_run_that_failed_halfway(stream):
     call = made({"x": filled(1)})
-    call.launch = lambda at: 1 / 0
+    call.graph.launch_on = lambda at: 1 / 0
     with pytest.raises(ZeroDivisionError):
         run(call, {"x": filled(2)})
     assert stream.seen == [("record", 1)]

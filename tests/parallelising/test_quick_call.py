@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.parallelising.like_cupy import Like
 
-from streamscope.parallelising import device_arrays
+from streamscope.parallelising import device_arrays, quick_call
 from streamscope.parallelising.device_arrays import key
-from streamscope.parallelising.quick_call import Addresses, address_reader, alike
+from streamscope.parallelising.quick_call import Addresses, Copying, address_reader, alike
 
 
 def reader(memory, *others, copied=True):
@@ -75,3 +78,62 @@ def test_guards_tell_whatever_a_call_has_to_compare(torch):
         assert not check(one, z)
     assert not check(x, z.conj())
     assert alike([torch.Tensor._make_subclass(type("Own", (torch.Tensor,), {}), x)]) is None
+
+
+class Graph:
+    """A graph with the kernel that copies before its nodes, by the host: arguments are read when they are set, and count from then on."""
+
+    def __init__(self):
+        self.sets = 0
+
+    def behind(self, kernel, blocks, threads, arguments):
+        self.table, self.values = (ctypes.c_void_p.from_address(ctypes.c_void_p.from_address(arguments + 8 * n).value) for n in range(2))
+        self.blocks = blocks
+        return self, self.set
+
+    def set(self):
+        self.sets += 1
+        addresses = (ctypes.c_uint64 * 4).from_address(ctypes.addressof(self.values))
+        self.sources = [0 if address is None else address for address in addresses]
+
+    def launch_on(self, stream):
+        for array, target, first, size in np.ctypeslib.as_array(
+            (ctypes.c_uint64 * 4 * self.blocks).from_address(self.table.value)
+        ).tolist():
+            ctypes.memmove(target + first, self.sources[array] + first, size)
+
+
+@pytest.fixture
+def on_host(monkeypatch):
+    kernel = SimpleNamespace(kernel=SimpleNamespace(ptr=1))
+    lib = SimpleNamespace(cupy=SimpleNamespace(asarray=Like, RawKernel=lambda source, name: kernel))
+    monkeypatch.setattr(quick_call, "libraries", lambda: lib)
+
+
+@pytest.mark.parametrize("sizes", [[1], [0], [8192, 0, 8193], [50_000, 3, 0, 100]])
+def test_all_bytes_are_copied_and_addresses_set_where_they_are_others(on_host, sizes):
+    random, targets, graph = np.random.default_rng(0), [np.zeros(size, np.uint8) for size in sizes], Graph()
+    copying = Copying([(each.ctypes.data, each.ctypes.data + each.nbytes) for each in targets], graph)
+    first, second = ([random.integers(1, 99, size, np.uint8) for size in sizes] for _ in range(2))
+    for given_arrays, sets in ((first, 1), (first, 1), (second, 2), (first, 3)):
+        given_arrays[0] += 1
+        copying.launch(tuple(each.ctypes.data for each in given_arrays), 0)
+        assert all(map(np.array_equal, targets, given_arrays))
+        assert graph.sets == sets
+
+
+def test_after_ctrl_c_while_addresses_are_set_they_are_set_again(on_host):
+    target, source, graph = np.zeros(4), np.ones(4), Graph()
+    copying = Copying([(target.ctypes.data, target.ctypes.data + 32)], graph)
+    copying.launch((target.ctypes.data,), 0)
+
+    def interrupted():
+        graph.set()
+        raise KeyboardInterrupt
+
+    copying._set_values = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        copying.launch((source.ctypes.data,), 0)
+    copying._set_values = graph.set
+    copying.launch((target.ctypes.data,), 0)
+    assert graph.sources[0] == target.ctypes.data

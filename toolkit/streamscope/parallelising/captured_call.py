@@ -13,6 +13,7 @@ from typing import Any
 from streamscope.capturing.arrays import is_tensor, repeats
 from streamscope.capturing.memory import united
 from streamscope.devices.cuda.captures import relaxed_captures
+from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
@@ -29,8 +30,6 @@ MISSED: Any = object()
 """Stands for the results of a call that did not run."""
 QuickCall = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """``quickly(inputs, keywords)`` runs a call and returns its results, or `MISSED`."""
-GraphLaunch = Callable[[int], None]
-"""``launch(stream)`` puts one run on a stream, by its address."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,8 @@ class CapturedCall:
     returned: Returned
     results: Sequence[Any]
     """Arrays in which the captured code leaves its results."""
-    launch: GraphLaunch
-    """``launch(stream)`` puts one run on a stream."""
+    graph: CudaGraph
+    """The captured code."""
     fresh: bool = True
     """Whether results are copied, so that the next call does not change them."""
     random: Sequence[Philox] = ()
@@ -88,6 +87,7 @@ class CapturedCall:
     _last: int | None = None
     _done: CudaEvent | None = None
     _lock: RLock = field(default_factory=RLock)
+    _copying: Copying | None = None
     _copiers: dict[tuple[int, ...], Callable[[Sequence[Any]], None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -145,7 +145,9 @@ class CapturedCall:
         data_ptr, known = told.data_ptr, told.known
         in_mode, given, own, gpu = calls.in_mode(self.mode), self.given, tuple(where[0] for where in self._places), self._gpu
         gpu_of_caller, stream_of_caller, is_captured = self._caller
-        copying, launch, put_together = Copying(self._extents), self.launch, self._put_together
+        launch, put_together = self.graph.launch_on, self._put_together
+        self._copying = Copying(self._extents, self.graph) if any(copied) else None
+        launch_copying = self._copying.launch if self._copying else _copy_nothing
         static = None if self._to_copy or self.returned.given else self.results
         straight, tensors = arranged.straight, self._tensors
 
@@ -166,9 +168,10 @@ class CapturedCall:
                     return MISSED
                 done = self._done if stream == self._last and tensors and self._done else self._follow(stream)
                 try:
-                    if addresses != own:
-                        copying.run(addresses, stream)
-                    launch(stream)
+                    if addresses == own:
+                        launch(stream)
+                    else:
+                        launch_copying(addresses, stream)
                     results = static or self._results(arrays)
                 finally:
                     done.record(stream)
@@ -244,7 +247,7 @@ class CapturedCall:
             self._copier(elsewhere)(sources)
         for generator in self.random:
             generator.draw()
-        self.launch(stream)
+        self.graph.launch_on(stream)
 
     def _replaced(self, stream: int, arrays: Sequence[Any], sources: Sequence[Any], elsewhere: tuple[int, ...]) -> Sequence[Any]:
         """Run; copy changed arguments back, and restore arguments that only lent their memory."""
@@ -335,11 +338,15 @@ class CapturedCall:
             with deferred():
                 self._done = CudaEvent(timing=False)
                 # Who lets this go while it runs, gives the memory to others only when that is over.
-                when_gone(self, partial(_let_finish, self._done, (self.slots, self.results, self.launch, self.random)))
+                when_gone(self, partial(_let_finish, self._done, (self.slots, self.results, self.graph, self._copying, self.random)))
         elif self._last != stream or not self._tensors:  # CuPy's streams go, and another one may then have the same address.
             self._done.hold(stream)
         self._last = stream  # Last: after Ctrl-C in the lines above, the next call waits.
         return self._done
+
+
+def _copy_nothing(addresses: tuple[int, ...], stream: int) -> None:
+    raise AssertionError("no argument may lie elsewhere than in the capture's memory")
 
 
 def _let_finish(done: CudaEvent, memory: object) -> None:

@@ -31,7 +31,7 @@ from streamscope.measuring.choice import Choice
 from streamscope.measuring.elimination import in_turns
 from streamscope.order.collectives import AS_CAPTURED
 from streamscope.parallelising.calls import Arguments, Calls, described, name_of
-from streamscope.parallelising.captured_call import MISSED, CapturedCall, GraphLaunch, QuickCall
+from streamscope.parallelising.captured_call import MISSED, CapturedCall, QuickCall
 from streamscope.parallelising.device_arrays import out_of_memory
 from streamscope.parallelising.flat_function import captured
 from streamscope.parallelising.parallelised import CAPTURED, PARALLEL, Capture, Gain, Parallelised
@@ -200,7 +200,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, argume
             plain_us = found.plain_call_us(_PLAIN_CALLS)
             random, bound = drawing(found), found.bound()
             assert flat.returned is not None
-            call = CapturedCall(wanted.title, flat.tree, slots, flat.returned, found.results, _launch_of(prepared), wanted.fresh, random)
+            call = CapturedCall(wanted.title, flat.tree, slots, flat.returned, found.results, _graph_of(prepared), wanted.fresh, random)
             call.mode, call.given = mode, flat.given
             quickly = call.quick_path(calls)
             call_us = _beyond_launch_us(call, quickly, calls, arguments, prepared.put_back)
@@ -254,7 +254,7 @@ def _beyond_launch_us(
         synchronize(stream)
         return (time.perf_counter_ns() - start) / 1e3, (launched - start) / 1e3
 
-    turns = np.array([(times_us(called), times_us(partial(call.launch, stream))) for _ in range(_TIMED_CALLS)])
+    turns = np.array([(times_us(called), times_us(partial(call.graph.launch_on, stream))) for _ in range(_TIMED_CALLS)])
     until_done, on_host = np.median(turns[:, 0] - turns[:, 1], axis=0).tolist()
     return until_done, on_host
 
@@ -334,7 +334,7 @@ class _Timer:
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
-        self._launch = _launch_of(prepared)
+        self._launch = _graph_of(prepared).launch_on
         self._stream = prepared.streams[0]
         self._start, self._end = (prepared.device.event(timing=True) for _ in range(2))
 
@@ -349,9 +349,9 @@ class _Timer:
         return self._prepared.device.elapsed_ns(self._start, self._end)
 
 
-def _launch_of(prepared: Prepared) -> GraphLaunch:
-    """Return a function that launches the graph of captured code on any stream."""
+def _graph_of(prepared: Prepared) -> CudaGraph:
+    """Return the graph of captured code."""
     (bound,) = prepared.bound
     if bound.graph is None:
         raise EngineError(f"{prepared.program.name!r} is not one graph: {bound.why_not}", hint="see captured.nodes for what it launched")
-    return cast("CudaGraph", bound.graph).launch_on
+    return cast("CudaGraph", bound.graph)

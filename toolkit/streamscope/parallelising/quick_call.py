@@ -1,4 +1,4 @@
-"""The quick path of a call: what it compares is bound beforehand, arrays are told by integers, and one launch copies them all."""
+"""The quick path of a call: what it compares is bound beforehand, arrays are told by integers, and its one launch copies them, too."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from streamscope.capturing.arrays import is_tensor
 from streamscope.devices.cuda.bench import PackedArguments
+from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.errors import ProgramError
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.library.libraries import libraries
@@ -191,19 +192,22 @@ def alike(tensors: Sequence[Any]) -> Callable[..., bool] | None:
 
 
 class Copying:
-    """Copies into arrays that have no gaps, from wherever others of the same layout lie: one launch, whose arguments are addresses.
+    """Copies into arrays that have no gaps, from wherever others of the same layout lie, and runs a graph then: both in one launch.
+
+    The graph gets a kernel before its nodes, whose arguments are addresses. They are set where they differ from those of the last launch.
 
     ``targets``: where the memory of each array begins and ends.
+    ``graph``: what runs on these arrays.
     """
 
-    def __init__(self, targets: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, targets: Sequence[tuple[int, int]], graph: CudaGraph) -> None:
         lib, nbytes = libraries(), sum(end - start for start, end in targets)
         size = max(_LEAST_PIECE, -(-nbytes // _MOST_PIECES // 16) * 16)
         parts = [
             (number, start, at - start, min(size, end - at))
             for number, (start, end) in enumerate(targets)
             for at in range(start, end, size)
-        ]
+        ] or [(0, 0, 0, 0)]
         most = next(most for most in _COUNTS if len(targets) <= most)
         self._values: Any = (ctypes.c_uint64 * most)()
         self._count = len(targets)
@@ -212,11 +216,15 @@ class Copying:
         text = pieces("moved_bytes")
         source = text["move"] + fill(text["copied_arguments"], most=most)
         kernel = lib.cupy.RawKernel(source, "copied_arguments").kernel
-        self._kept = packed, kernel  # The launch knows addresses only.
-        self._launch = partial(lib.driver.launchKernel, kernel.ptr, len(parts), 1, 1, _COPYING_THREADS, 1, 1, 0)
-        self._packed = packed.address
+        self._kept = packed, kernel  # The graph knows addresses only.
+        self._graph, self._set_values = graph.behind(kernel.ptr, len(parts), _COPYING_THREADS, packed.address)
+        self._set: tuple[int, ...] | None = None
 
-    def run(self, addresses: tuple[int, ...], stream: int) -> None:
-        """Put the copies from these addresses on a stream; an array that is its target is left as it is."""
-        self._values[: self._count] = addresses
-        self._launch(stream, self._packed, 0)
+    def launch(self, addresses: tuple[int, ...], stream: int) -> None:
+        """Put the copies from these addresses and the graph on a stream; an array that is its target is left as it is."""
+        if addresses != self._set:
+            self._set = None  # Unknown, should Ctrl-C come in the lines below.
+            self._values[: self._count] = addresses
+            self._set_values()
+            self._set = addresses
+        self._graph.launch_on(stream)

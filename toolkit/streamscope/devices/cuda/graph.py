@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,8 @@ from streamscope.devices.cuda.node_launches import Call, node_launch
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import DeviceError
-from streamscope.interrupts import when_gone
-from streamscope.kernels.library.libraries import cuda_errors, driver_call, libraries
+from streamscope.interrupts import deferred, when_gone
+from streamscope.kernels.library.libraries import checked, cuda_errors, driver_call, driver_function, libraries
 
 _UPDATE_FAILURE = 910  # CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 
@@ -56,6 +57,38 @@ class CudaGraph:
     def launch_on(self, stream: int) -> None:
         """Put one replay on a stream that is known by its address."""
         self._runtime.graphLaunch(self._executable, stream)
+
+    def behind(self, kernel: int, blocks: int, threads: int, arguments: int) -> tuple[CudaGraph, Callable[[], None]]:
+        """Return a graph that runs a kernel before these nodes, and a function that reads the kernel's arguments anew.
+
+        They count for launches from then on: those that are queued, or run, keep theirs.
+
+        ``arguments``: address of pointers to them, as `cuLaunchKernel` takes it.
+        """
+        graph, node, number = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+        parameters = _KernelNode(kernel, (blocks, 1, 1), (threads, 1, 1), 0, arguments)
+        with deferred():
+            _call("cuGraphClone", ctypes.byref(graph), ctypes.c_void_p(self._captured))
+            try:
+                _call("cuGraphGetRootNodes", graph, None, ctypes.byref(number))
+                roots = (ctypes.c_void_p * number.value)()
+                _call("cuGraphGetRootNodes", graph, roots, ctypes.byref(number))
+                _call("cuGraphAddKernelNode_v2", ctypes.byref(node), graph, None, ctypes.c_size_t(0), ctypes.byref(parameters))
+                before = type(roots)(*[node.value] * len(roots))
+                _call("cuGraphAddDependencies", graph, before, roots, number)
+            except BaseException:
+                self._captures.destroy(partial(self._runtime.graphDestroy, graph.value))
+                raise
+            made = CudaGraph(int(graph.value or 0), self._captures, self._uploads)
+        made.kept = self.kept
+        set_parameters = driver_function("cuGraphExecKernelNodeSetParams_v2")
+        asked = ctypes.c_void_p(made._executable), node, ctypes.byref(parameters)
+
+        def read_anew() -> None:
+            if set_parameters(*asked):
+                raise DeviceError("setting the arguments of a kernel in a graph failed", hint="call it again")
+
+        return made, read_anew
 
     def calls(self, stream: CudaStream) -> list[tuple[GraphNode, Call]]:
         """Return each node with a call that launches it alone, in an order in which they can run.
@@ -125,6 +158,25 @@ def _destroy(captures: Captures, runtime: Any, owned: dict[str, int]) -> None:
     for destroy, address in owned.items():
         if address:
             captures.destroy(partial(getattr(runtime, destroy), address))
+
+
+class _KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        ("blocks", 3 * ctypes.c_uint),
+        ("threads", 3 * ctypes.c_uint),
+        ("shared_bytes", ctypes.c_uint),
+        ("arguments", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("kernel", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    )
+
+
+def _call(name: str, *arguments: object) -> None:
+    checked((driver_call(name, *arguments),))
 
 
 class _UpdateInfo(ctypes.Structure):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
@@ -69,7 +69,13 @@ def driver_call(name: str, *arguments: object) -> Any:
 
     A driver that is older than the function raises an `AttributeError`.
     """
-    return libraries().cuda.CUresult(getattr(_driver(), name)(*arguments))
+    return libraries().cuda.CUresult(driver_function(name)(*arguments))
+
+
+def driver_function(name: str) -> Callable[..., int]:
+    """Return a function of the driver, for calls that count each microsecond; its result is the number of a status."""
+    found: Callable[..., int] = getattr(_driver(), name)
+    return found
 
 
 def checked(result: tuple[Any, ...]) -> Any:

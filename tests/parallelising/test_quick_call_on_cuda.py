@@ -1,0 +1,76 @@
+"""The launch of a call on a GPU: each copies from its own arrays, however many are queued."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.devices.cuda.captures import CAPTURES
+from streamscope.devices.cuda.graph import CudaGraph
+from streamscope.parallelising.device_arrays import extent
+from streamscope.parallelising.quick_call import Copying
+
+pytestmark = pytest.mark.gpu
+
+SIZES = (1, 15, 16, 1000, 40_001)
+
+
+def busy(cupy):
+    """Keep the current stream busy, so that the host is ahead of it."""
+    source = 'extern "C" __global__ void spin(long long n) { long long s = clock64(); while (clock64() - s < n); }'
+    cupy.RawKernel(source, "spin")((1,), (1,), (np.int64(40_000_000),))
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 17, 64])
+def test_queued_launches_copied_each_its_own_arrays(cupy, count):
+    """From any address; an array that is its target stays as it is."""
+    sizes, runtime, stream = [SIZES[k % 5] + k for k in range(count)], cupy.cuda.runtime, cupy.cuda.Stream(non_blocking=True)
+    targets, results = ([cupy.zeros(size, np.uint8) for size in sizes] for _ in range(2))
+
+    def code():
+        for target, result in zip(targets, results, strict=True):
+            cupy.add(target, np.uint8(1), out=result)
+
+    with stream:
+        code()
+        busy(cupy)
+        stream.synchronize()
+        runtime.streamBeginCapture(stream.ptr, runtime.streamCaptureModeThreadLocal)
+        code()
+        graph = CudaGraph(runtime.streamEndCapture(stream.ptr), CAPTURES, stream)
+        copying = Copying([extent(target) for target in targets], graph)
+        random = np.random.default_rng(0)
+        values = [[random.integers(0, 250, size, np.uint8) for size in sizes] for _ in range(8)]
+        given = [
+            [cupy.asarray(np.append(np.uint8(0), one))[1:] if k % 2 else cupy.asarray(one) for one in each] for k, each in enumerate(values)
+        ]
+        kept = [[cupy.empty(size, np.uint8) for size in sizes] for _ in given]
+        given[5][0], values[5][0] = targets[0], values[4][0]
+        stream.synchronize()
+        busy(cupy)
+        for arrays, copies in zip(given, kept, strict=True):
+            copying.launch(tuple(array.data.ptr for array in arrays), stream.ptr)
+            for result, copy in zip(results, copies, strict=True):
+                runtime.memcpyAsync(copy.data.ptr, result.data.ptr, copy.nbytes, runtime.memcpyDeviceToDevice, stream.ptr)
+        stream.synchronize()
+    for copies, wanted in zip(kept, values, strict=True):
+        assert all(np.array_equal(copy.get(), one + np.uint8(1)) for copy, one in zip(copies, wanted, strict=True))
+
+
+def test_calls_in_turns_on_several_streams_have_their_own_arguments(cupy):
+    x = cupy.arange(5000, dtype=np.float32)
+    fast = ss.parallelise(lambda x, y: [x * k - y for k in range(4)], x, x + 1, check=0, progress=False)
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(3)]
+    pairs = [(cupy.random.random(5000, np.float32), x + k) for k in range(7)]
+    wanted = [[a.get() * np.float32(k) - b.get() for k in range(4)] for a, b in pairs]
+    cupy.cuda.Device().synchronize()
+    found = []
+    for number, pair in enumerate(pairs * 3):
+        with streams[number % 3]:
+            if number % 3 == 0:
+                busy(cupy)
+            found.append(fast(*pair))
+    cupy.cuda.Device().synchronize()
+    for results, expected in zip(found, wanted * 3, strict=True):
+        assert all(np.array_equal(each.get(), one) for each, one in zip(results, expected, strict=True))
