@@ -2,7 +2,8 @@
 
 python benchmarks/call_cost.py [RESULT.json] [--networks googlenet,resnet50]
 
-First branches over one and four arrays of several sizes, then networks of networks.py, with static results and the arrays of a user.
+First a chain, in which nothing is to gain, and branches over one and four arrays of several sizes; then networks of networks.py. With
+static results and the arrays of a user.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +50,21 @@ def in_turns_us(calls: Mapping[str, Callable[[], Any]]) -> dict[str, tuple[float
 
 
 def measured(network: Network) -> dict[str, Any]:
-    """Measure PyTorch's replay, the launch of our graph, the call, and the call with the capture's own arrays."""
+    """Measure PyTorch's replay, the launch of our graph, and calls: with other arrays each time, the same ones, the capture's own."""
     replay = torch_graph(network)
     fast = ss.parallelise(network.function, *network.inputs, outputs="static", check=0, progress=False)
-    launch, stream = fast._captures[0].call.graph.launch_on, torch.cuda.current_stream().cuda_stream  # noqa: SLF001
+    graph, stream = fast._captures[0].call.graph, torch.cuda.current_stream().cuda_stream  # noqa: SLF001
     held = [slot.memory for slot in fast._captures[0].call.slots]  # noqa: SLF001
-    call, of_held = partial(fast, *network.inputs), partial(fast, *held)
-    calls: dict[str, Callable[[], Any]] = {"replay": replay, "launch": partial(launch, stream), "call": call, "held": of_held}
-    return {"us": in_turns_us(calls), "verdict": fast.verdict, "arrays": len(network.inputs), "nodes": len(fast.captured.nodes)}
+    in_turns = cycle([network.inputs, tuple(one.clone() for one in network.inputs)])
+    again = {"again": partial(fast, *network.inputs)}
+    calls: dict[str, Callable[[], Any]] = {
+        "replay": replay,
+        "launch": partial(graph.launch_on, stream),
+        "call": lambda: fast(*next(in_turns)),
+        "held": partial(fast, *held),
+    }
+    told = {"verdict": fast.verdict, "engine": fast.gain.engine, "arrays": len(network.inputs), "nodes": len(fast.captured.nodes)}
+    return {"us": in_turns_us(calls) | in_turns_us(again)} | told
 
 
 def branches(count: int, nbytes: int) -> Network:
@@ -64,12 +73,24 @@ def branches(count: int, nbytes: int) -> Network:
     return Network(lambda *given: [(one * k).tanh() for one in given for k in range(3)], inputs, 0)
 
 
+def chain() -> Network:
+    """Return operators, each of which needs the one before it."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            x = (x + 1).tanh()
+        return x
+
+    return Network(function, (torch.randn(2**16, device="cuda"),), 0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", nargs="?", type=Path, default=Path(__file__).parent / "results" / "call_cost.json")
     parser.add_argument("--networks", default="", help="functions of networks.py")
     options = parser.parse_args()
-    made = {f"{count} of {nbytes // 1024} KiB": partial(branches, count, nbytes) for count, nbytes in SIZES}
+    made: dict[str, Callable[[], Network]] = {"a chain": chain}
+    made |= {f"{count} of {nbytes // 1024} KiB": partial(branches, count, nbytes) for count, nbytes in SIZES}
     made |= {name: partial(getattr(networks, name), 1) for name in options.networks.split(",") if name}
     results = {}
     for name, make in made.items():
@@ -77,7 +98,7 @@ def main() -> None:
             results[name] = found = measured(make())
         gc.collect()
         us = found["us"]
-        besides = [us["call"][each] - us["launch"][each] for each in range(2)]
+        besides = [us["call"][each] - us[than][each] for than in ("launch", "replay") for each in range(2)]
         print(f"{name:22}", *(f"{which} {done:8.1f} {host:5.1f}  " for which, (done, host) in us.items()), *map("{:6.1f}".format, besides))
         content = {"results": results} | provenance(ss.open_device("cuda"), torch=torch.__version__)
         options.result.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
