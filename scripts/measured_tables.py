@@ -557,25 +557,25 @@ def compiled_order() -> str:
 
 
 def call_cost() -> str:
-    """Return what a call takes besides the launch of its graph, and took before, for branches and for networks."""
+    """Return what a call takes besides the launch of its graph, for branches and for networks."""
     found = data("call_cost")
     rows = []
     for name, one in found["results"].items():
-        times = [format_us(one["us"][which][0]) for which in ("replay", "launch", "call")]
-        both = [one["us"], *([one["before_us"]] if "before_us" in one else [])]
-        besides = [[us["call"][which] - us["launch"][which] for us in both] for which in (0, 1)]
-        told = [f"**{now:.1f}**" + "".join(f" ({each:.0f})" for each in then) for now, *then in besides]
-        host = f"{one['us']['launch'][1]:.0f}" + "".join(f" ({us['launch'][1]:.0f})" for us in both[1:])
-        rows.append([name.replace("_", " "), str(one["arrays"]), *times, *told, host])
+        us, title = one["us"], name.replace("_", " ") + (", as captured" if one["engine"] == "graph" else "")
+        times = [format_us(us[which][0]) for which in ("replay", "launch", "call")]
+        besides = [f"**{us['call'][which] - us['launch'][which]:.1f}**" for which in (0, 1)]
+        host = ", ".join(f"{us[which][1]:.0f}" for which in ("replay", "launch", "call"))
+        rows.append([title, str(one["arrays"]), *times, *besides, f"{us['held'][0] - us['launch'][0]:.1f}", host])
     head = [
         "network or branches",
         "arrays",
         "PyTorch's replay, µs",
-        "launch of ours",
-        "call",
+        "ours, launched",
+        "called",
         "besides the launch",
         "of the host",
-        "the launch itself",
+        "nothing copied",
+        "host: replay, launch, call",
     ]
     return table(head, rows) + measured_on(found)
 

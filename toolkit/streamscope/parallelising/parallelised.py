@@ -337,7 +337,7 @@ class Parallelised(Result):
 
     @property
     def graph(self) -> GraphView:
-        """The graph that a call launches: its nodes and edges, as a picture in a notebook."""
+        """The graph that a call launches, without the copies before it: its nodes and edges, as a picture in a notebook."""
         return self._captures[0].prepared.graphs[0]
 
     @property
