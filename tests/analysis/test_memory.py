@@ -249,8 +249,11 @@ def test_columns_with_many_texts_have_a_short_repr():
 
 
 def test_what_is_unknown_is_told_by_kind():
-    found = ss.analysis.memory(traced([Allocation(9, kind="input"), Allocation(4, kind="output", site=LOSS), Allocation(5)]), "line")
-    assert "Of the unknown line: 9 B input." in found.notes
+    """Inputs of a program have a row of their own."""
+    for kind, notes in (("parameter", ["Of the unknown line: 9 B parameter."]), ("input", [])):
+        rows = [Allocation(9, kind=kind), Allocation(4, kind="output", site=LOSS), Allocation(5)]
+        found = ss.analysis.memory(traced(rows), "line")
+        assert [note for note in found.notes if note.startswith("Of the unknown")] == notes
     assert not any("unknown" in note for note in ss.analysis.memory(traced([Allocation(9, kind="input"), Allocation(4)]), "kind").notes[1:])
 
 

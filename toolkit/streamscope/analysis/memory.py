@@ -364,7 +364,7 @@ class MemoryUse(Result):
     def _unknown_kinds(self) -> list[str]:
         """Say of which kinds that memory is whose line, module or operation is not known, where there are several kinds."""
         held = self._at_peak
-        if self.by == "kind" or len(self.trace.origins.label) or len({*held.kinds} - {"", BEFORE_THE_RECORDING}) < 2:
+        if self.by == "kind" or _has_kinds_for_rows(self.trace, held) or len({*held.kinds} - {"", BEFORE_THE_RECORDING}) < 2:
             return []
         of = _rows_of(self.trace, held.rows(_codes(self.trace, held, self.by, {}) < 0), "kind", self.peak.bytes)
         return [f"{binary_size(row.bytes)} {row.name}" for row in of if row.name not in (UNKNOWN, BEFORE_THE_RECORDING)]
@@ -596,12 +596,16 @@ def _divided(trace: Trace, held: Allocations, by: str) -> tuple[npt.NDArray[np.i
     code = _codes(trace, held, by, numbers)
     before = np.array([text == BEFORE_THE_RECORDING for text in held.texts] + [False], bool)[held.kind]
     code[before] = numbered(Key(BEFORE_THE_RECORDING), numbers)
-    # What no operation of a program takes has a kind, such as its inputs. Files of other formats keep the kinds, and no origins.
-    if len(trace.origins.label) or not _KINDS.keys().isdisjoint(held.texts):
+    if _has_kinds_for_rows(trace, held):
         for kind in np.unique(held.kind[(code < 0) & (held.kind >= 0)]).tolist():
             code[(code < 0) & (held.kind == kind)] = numbered(Key(_KINDS.get(held.texts[kind], held.texts[kind])), numbers)
     code[code < 0] = numbered(Key(UNKNOWN), numbers)
     return code, list(numbers)
+
+
+def _has_kinds_for_rows(trace: Trace, held: Allocations) -> bool:
+    """Whether what no operation of a program takes has its kind, as inputs. Files of other formats keep the kinds, and no origins."""
+    return bool(len(trace.origins.label)) or not _KINDS.keys().isdisjoint(held.texts)
 
 
 def _codes(trace: Trace, held: Allocations, by: str, numbers: dict[Key, int]) -> npt.NDArray[np.int64]:
