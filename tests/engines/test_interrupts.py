@@ -139,7 +139,6 @@ def counted(countdown, calls=CALLS):
 @pytest.fixture(autouse=True)
 def _few_samples(monkeypatch):
     monkeypatch.setattr(calibration, "PAIRS", 2)
-    monkeypatch.setattr(calibration, "CLOCK_SAMPLES", 2)
     monkeypatch.setattr(passes, "MOST_EXACT_VARIANTS", 2)
 
 

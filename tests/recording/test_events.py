@@ -16,7 +16,7 @@ from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.launch import LaunchKind
 from streamscope.recording import events, passes
-from streamscope.recording.calibration import Clock, align_clock, align_clocks, calibrate
+from streamscope.recording.calibration import Clock, align_clocks, calibrate
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder, ended_together
 from streamscope.recording.kernel_times import kernel_times
@@ -302,8 +302,7 @@ def test_the_calibration_finds_the_models_excesses():
 def test_the_clock_is_aligned_within_its_stated_uncertainty():
     device = SimulatedDevice()
     stream = device.stream("main")
-    base = device.event(timing=True)
-    clock = align_clock(device, stream, base, device.event(timing=True))
+    clock = align_clocks(device, [stream])
     event = device.event(timing=True)
     before = device.now_ns()
     stream.record(event)

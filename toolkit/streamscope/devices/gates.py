@@ -81,15 +81,18 @@ def _call_on_zeros(device: Device, stream: Stream, function: Callable[[Symbol], 
 
 
 @contextmanager
-def held(device: Device, streams: Sequence[Stream], what: str = "an operation") -> Iterator[None]:
-    """Hold streams while the block queues work on them, then let them go, whatever happens; Ctrl-C waits for that."""
+def held(device: Device, streams: Sequence[Stream], what: str = "an operation") -> Iterator[Gate]:
+    """Hold streams while the block queues work on them, then let them go, whatever happens; Ctrl-C waits for that.
+
+    The block may open the gate itself.
+    """
     # The finaliser of a prepared program waits for its streams: collected behind a closed gate, it would wait until that gives up.
     with deferred(), nothing_collected():
         gate = device.gate()
         try:
             for stream in streams:
                 gate.hold(stream)
-            yield
+            yield gate
         finally:
             _open(gate, what)
 

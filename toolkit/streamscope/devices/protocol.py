@@ -125,7 +125,7 @@ class Gate(Protocol):
         """Let everything put on the stream from now on wait for `open`."""
 
     def open(self) -> None:
-        """Let the held streams go. A gate opens once."""
+        """Let the held streams go; to open it again does nothing."""
 
 
 class Device(Protocol):

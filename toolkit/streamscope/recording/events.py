@@ -18,7 +18,7 @@ from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.counting import heard
-from streamscope.recording.kernel_times import KernelTimes, key_of
+from streamscope.recording.kernel_times import TO_START_NS, KernelTimes, key_of
 from streamscope.recording.launch_kernels import (
     LaunchKernel,
     add_host_span,
@@ -42,8 +42,9 @@ ALONE_ERROR, BESIDE_ERROR = 0.025, 0.09
 caches; in a branch of a graph it also has neighbours (benchmarks/results/recorder_accuracy.json)."""
 _OVERLAP_ERROR = 0.1
 """How far the overlap of streams may be off then: branches of a graph begin up to 2 µs apart, and no event tells when."""
-_LAUNCHING = 0.6
-"""Share of a collective's call in which NCCL launches the parts, at its end: by CUPTI, on two H100."""
+_LAST_LEFT, _LAUNCHING = 0.12, 0.36
+"""Which share of a collective's call is left, at the least, when NCCL launches the last part, and in which it launches all: by CUPTI, on
+two H100."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,10 @@ class EventRecorder:
         """Return when a part of a collective was launched by the call for all parts, one after the other at its end."""
         if self.seen is None:
             return called.end_ns
-        behind_ns = {index: self.seen.behind_call_ns[key_of(steps[index], index)] for index in parts_of(steps, part)}
-        later = sum(each > behind_ns[part] for each in behind_ns.values())
-        return called.end_ns - _LAUNCHING * later / len(behind_ns) * (called.end_ns - called.start_ns)
+        left = {index: self.seen.to_return[key_of(steps[index], index)] for index in parts_of(steps, part)}
+        # A part whose stream was busy in the runs that were seen tells too little.
+        least = _LAST_LEFT + _LAUNCHING * sum(each < left[part] for each in left.values()) / len(left)
+        return called.end_ns - max(left[part], least) * (called.end_ns - called.start_ns) + TO_START_NS
 
     def placed_in_graph(
         self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float, firsts_ns: Mapping[int, float] = MappingProxyType({})
