@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
         times[:, replay == one] -= end_ns[:, None, None]
     calls = [_calls(spans) for spans in runs]
     to_return = {
-        key: float(np.median([_left(made[key[0]], _begin(run[key]) - TO_START_NS) for run, made in zip(found, calls, strict=True)]))
+        key: median(_left(made[key[0]], _begin(run[key]) - TO_START_NS) for run, made in zip(found, calls, strict=True))
         for key in first
         if key[0] in calls[0]
     }
