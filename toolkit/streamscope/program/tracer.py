@@ -392,9 +392,9 @@ class Tracer:
             reads, views = seen_reads(work.reads, sources)
             function = Viewing(work.function, views, listed=False) if views else work.function
             return replace(work, reads=reads, function=function, where=where)
-        there = {"where": where} if not gpu else {"where": where, "gpu": gpu}
+        there: dict[str, Any] = {"where": where} if not gpu else {"where": where, "gpu": gpu}
         return tuple(
-            seeing_launch(Launch(**vars(each) | there), sources)  # `replace` takes twice as long.
+            seeing_launch(each.but(**there), sources)
             for each in work
             if any(self.symbols[v].spec.size for v in each.writes) or (each.collective is not None and each.collective.nbytes)
         )
