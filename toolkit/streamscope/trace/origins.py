@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import IntFlag
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ MOST_NS = _MOST = int(np.iinfo(np.int32).max)
 _LINE = re.compile(r"(?P<file>.+?):(?P<line>\d{1,9})(?:: (?P<text>.*))?", re.DOTALL)
 
 
+@lru_cache(1024)  # Every engine asks for the same lines.
 def site_of(line: str, module: str = "") -> Site | None:
     """Return the site of an operation's line: its text stands in the place of the function. None where neither is known.
 
