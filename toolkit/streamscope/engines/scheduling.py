@@ -88,11 +88,17 @@ def best_plan(
     if most == 1 and not prioritised:
         return make(program.operations, main_stream)
     model = reference_model()
-    tried = _schedules(program, estimate, most, costs(model))
+    # All orders are of the same launches.
+    known_ns = {(launch.operation, launch.part): estimate(launch) for launch in program.launches()}
+
+    def alone_ns(launch: Launch) -> float:
+        return known_ns[launch.operation, launch.part]
+
+    tried = _schedules(program, alone_ns, most, costs(model))
     if prioritised:
-        tried = [replace(one, order=by_priority(program, one.order, one.streams, estimate)) for one in tried]
+        tried = [replace(one, order=by_priority(program, one.order, one.streams, alone_ns)) for one in tried]
     plans = [make([program.operations[position] for position in schedule.order], schedule.stream_of) for schedule in tried]
-    times_ns = [makespan_ns(plan, estimate, model) for plan in plans]
+    times_ns = [makespan_ns(plan, alone_ns, model) for plan in plans]
     widest = max(plan.streams for plan in plans)
     least = min(2, widest) if streams is None else widest
     asked = [(plan, time_ns) for plan, time_ns in zip(plans, times_ns, strict=True) if plan.streams >= least]
