@@ -33,7 +33,7 @@ from streamscope.engines.binding import settled
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
 from streamscope.recording.calibration import calibrate
-from streamscope.recording.cupti import CuptiRecorder
+from streamscope.recording.cupti import CuptiRecorder, cupti_clock
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.kernel_times import kernel_times
 from streamscope.recording.launch_kernels import stretched
@@ -126,11 +126,11 @@ class Watched:
             reload()
             with prepared.lock, settled(prepared.streams.values()), subscription().recording(WORK) as records:
                 natural = natural_pass(prepared)
-                offset_ns = subscription().now_ns() - prepared.device.now_ns()
+                clock = cupti_clock(cast("Any", prepared.device))
             placed = recorder.placed(prepared, natural, calibration)
             work = records[0].work
             for time in ("start_ns", "end_ns"):
-                work[time] -= offset_ns  # As whole numbers: a float of ns since 1970 is rounded to 256 of them.
+                work[time] += clock.offset_ns
             found._add(prepared, natural, placed, work)
         return cls(found.events_us[1:], found.cupti_us[1:], found.late_ns[1:])
 

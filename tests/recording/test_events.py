@@ -18,7 +18,7 @@ from streamscope.program.launch import LaunchKind
 from streamscope.recording import events, passes
 from streamscope.recording.calibration import Clock, align_clocks, calibrate
 from streamscope.recording.device_log import DeviceLogRecorder
-from streamscope.recording.events import EventRecorder, ended_together
+from streamscope.recording.events import EventRecorder, ended_together, launched_ns
 from streamscope.recording.kernel_times import kernel_times
 from streamscope.recording.timed_run import HostInterval, steps_of
 from streamscope.trace.spans import Basis, SpanKind
@@ -116,14 +116,10 @@ def test_parts_of_a_collective_begin_and_end_in_a_graph_when_they_truly_do(workl
     assert set(trace.gpus) == {0, 1}
 
 
-@pytest.mark.parametrize("engine", ["sync", "async", "dual"])
-def test_parts_of_collectives_take_what_was_seen_of_them(engine):
-    prepared = prepared_workload("data-parallel", engine)
-    log = DeviceLogRecorder(prepared.device, prepared.device.log).record(prepared)
-    trace = replace(EventRecorder.on(prepared.device), seen=kernel_times([log.spans])).record(prepared)
-    found, expected = device_spans(trace), device_spans(log)
-    for part in {(one.operation, one.part) for one in prepared.program.launches() if one.collective is not None}:
-        assert found[part][1] - found[part][0] == pytest.approx(expected[part][1] - expected[part][0], abs=3000)
+def test_nccl_launches_the_parts_of_a_collective_at_the_end_of_its_call_the_first_one_last():
+    call = HostInterval(None, 0, 60_000)
+    assert [launched_ns(part, call) for part in range(3)] == pytest.approx([53_100, 45_100, 37_100])
+    assert launched_ns(3, HostInterval(None, 100, 8_000)) == 100
 
 
 def test_a_waiting_part_of_a_collective_shows_its_waiting():

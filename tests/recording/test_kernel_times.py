@@ -55,17 +55,6 @@ def test_durations_are_the_medians_of_the_runs():
     assert found.replays_ns == 0
 
 
-def test_the_share_of_a_call_that_is_left_at_a_launch_follows_from_its_start():
-    runs = []
-    for begin in (8_500, 9_500, 60_000):
-        builder = SpanBuilder(["host", "main"])
-        builder.add(SpanKind.LAUNCH, "work", "host", 0, 20_000, operation=0, correlation=3)
-        builder.add(SpanKind.KERNEL, "work", "main", begin, begin + 5, operation=0, correlation=3)
-        runs.append(builder.build())
-    assert kernel_times(runs).to_return == {(3, 0, 0): 0.75}  # 5 of 20 µs were over.
-    assert kernel_times([run(((3, 0), 0, 10, "a", -1))]).to_return == {}
-
-
 def test_launches_of_a_replay_stand_where_they_stood_before_its_end():
     runs = [
         run(((5, 0), 0, 10, "a", 0), ((5, 1), 5, 30, "b", 1), ((5, 2), late, late + 20, "c", 2), ((6, 3), 500, 510, "d", 0))

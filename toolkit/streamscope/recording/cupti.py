@@ -30,7 +30,7 @@ from streamscope.recording.counting import Heard, heard
 from streamscope.recording.launch_kernels import LaunchKernel, add_host_span, add_pieces, builder_of, node_id
 from streamscope.recording.origins import info_of, memory_of, origins_of
 from streamscope.recording.recorded_trace import CallName
-from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
+from streamscope.recording.subscription import CALLS, WORK, subscription
 from streamscope.recording.timed_run import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
@@ -83,7 +83,7 @@ class CuptiRecorder:
             # Before CUPTI is on: launches of graphs stay dearer after it has left.
             unrecorded = [makespan_ns(_run(prepared, reload)) for _ in range(self.passes)]
             with cupti.recording((*WORK, *CALLS), beside_others=beside_others) as found:
-                clock = self._clock(cupti)
+                clock = cupti_clock(self.device)
                 _run(prepared, reload)  # The first run after CUPTI was switched on takes longer.
                 with heard(self.device.now_ns) as said:
                     hosts = [_run(prepared, reload) for _ in range(self.passes)]
@@ -91,18 +91,19 @@ class CuptiRecorder:
         thread = threading.get_native_id()
         return float(median_low(unrecorded)), [RecordedRun(prepared, host, records, clock, cupti.call_name, thread, said) for host in hosts]
 
-    def _clock(self, cupti: Subscription) -> TimerClock:
-        """Compare CUPTI's clock and the host's, by the tightest of some samples."""
-        samples = []
-        for _ in range(_CLOCK_SAMPLES):
-            before = self.device.now_ns()
-            stamp = cupti.now_ns()
-            after = self.device.now_ns()
-            # Whole numbers: as a float, nanoseconds since 1970 are rounded to 256 of them.
-            samples.append((after - before, (before + after) // 2 - stamp))
-        # The shortest sample bounds the offset best: its three readings lie closest together.
-        width, offset = min(samples)
-        return TimerClock(offset, width / 2)
+
+def cupti_clock(device: CudaDevice) -> TimerClock:
+    """Compare CUPTI's clock and the host's, by the tightest of some samples."""
+    samples = []
+    for _ in range(_CLOCK_SAMPLES):
+        before = device.now_ns()
+        stamp = subscription().now_ns()
+        after = device.now_ns()
+        # Whole numbers: as a float, nanoseconds since 1970 are rounded to 256 of them.
+        samples.append((after - before, (before + after) // 2 - stamp))
+    # The shortest sample bounds the offset best: its three readings lie closest together.
+    width, offset = min(samples)
+    return TimerClock(offset, width / 2)
 
 
 def _run(prepared: Prepared, reload: Callable[[], None]) -> list[HostInterval]:

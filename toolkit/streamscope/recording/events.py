@@ -18,7 +18,7 @@ from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.counting import heard
-from streamscope.recording.kernel_times import TO_START_NS, KernelTimes, key_of
+from streamscope.recording.kernel_times import KernelTimes, key_of
 from streamscope.recording.launch_kernels import (
     LaunchKernel,
     add_host_span,
@@ -42,9 +42,9 @@ ALONE_ERROR, BESIDE_ERROR = 0.025, 0.09
 caches; in a branch of a graph it also has neighbours (benchmarks/results/recorder_accuracy.json)."""
 _OVERLAP_ERROR = 0.1
 """How far the overlap of streams may be off then: branches of a graph begin up to 2 µs apart, and no event tells when."""
-_LAST_LEFT, _LAUNCHING = 0.12, 0.36
-"""Which share of a collective's call is left, at the least, when NCCL launches the last part, and in which it launches all: by CUPTI, on
-two H100."""
+_LAST, _EARLIER = (1_500.0, -0.14), (-3_500.0, -0.075)
+"""When the part of a collective begins that NCCL launches last, counted from the return of its call, in ns and as a share of the call; and
+how much earlier each part begins that is launched before it. NCCL launches part 0 last. Measured by CUPTI on two H200."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class EventRecorder:
             bound = steps[index]
             if isinstance(bound.step, Issue) and is_part(bound.step):
                 call = call_of(bound.step, index)
-                begin = max(natural.begins_ns[index] + latency_ns, self._launched_ns(steps, index, natural.host[call]))
+                begin = max(natural.begins_ns[index] + latency_ns, launched_ns(bound.step.launch.part, natural.host[call]))
                 # The last part begins when all transfer; the others wait, and a profiler has them wait for longer.
                 transfer = min(durations[part] for part in parts_of(steps, index))
                 placed.append(_placed_part(bound.step, call, min(begin, end - transfer), end))
@@ -114,15 +114,6 @@ class EventRecorder:
                 firsts = {first: time_ns - latency_ns for first, time_ns in natural.graph_firsts_ns.get(index, {}).items()}
                 placed += self.placed_in_graph(prepared, bound, index, end, firsts)
         return placed
-
-    def _launched_ns(self, steps: Sequence[BoundStep], part: int, called: HostInterval) -> float:
-        """Return when a part of a collective was launched by the call for all parts, one after the other at its end."""
-        if self.seen is None:
-            return called.end_ns
-        left = {index: self.seen.to_return[key_of(steps[index], index)] for index in parts_of(steps, part)}
-        # A part whose stream was busy in the runs that were seen tells too little.
-        least = _LAST_LEFT + _LAUNCHING * sum(each < left[part] for each in left.values()) / len(left)
-        return called.end_ns - max(left[part], least) * (called.end_ns - called.start_ns) + TO_START_NS
 
     def placed_in_graph(
         self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float, firsts_ns: Mapping[int, float] = MappingProxyType({})
@@ -201,6 +192,12 @@ class EventRecorder:
         unrecorded_ns = float(np.median([one.unrecorded_ns for one in passes]))
         ledger = {"recorded_ns": float(natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
         return info_of(prepared, "events", ledger, prepared.notes, found)
+
+
+def launched_ns(part: int, called: HostInterval) -> float:
+    """Return when a part of a collective begins, on an idle stream, that was launched by the call for all parts."""
+    constant_ns, share = _LAST[0] + part * _EARLIER[0], _LAST[1] + part * _EARLIER[1]
+    return max(called.start_ns, called.end_ns + constant_ns + share * (called.end_ns - called.start_ns))
 
 
 def parts_of(steps: Sequence[BoundStep], part: int) -> range:

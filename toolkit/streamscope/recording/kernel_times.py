@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
@@ -13,14 +12,11 @@ from streamscope.engines.plan import Issue
 from streamscope.recording.communication import call_of
 from streamscope.recording.launch_kernels import LaunchKernel
 from streamscope.recording.timed_run import launches_of
-from streamscope.trace.joins import CALL_KINDS
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 _Key = tuple[int, int, int]
 """A launch: the host's step that put it on the device, its operation, and its part of that."""
 Times = tuple[float, float]
-TO_START_NS = 4_500.0
-"""From the launch of a collective's part to its start on an idle stream: by CUPTI, on two H100."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +27,6 @@ class KernelTimes:
     """The kernels, copies and sets of each launch, since its start; medians of the runs."""
     in_replay_ns: dict[_Key, Times]
     """Start and end of each launch in a graph, counted from the end of its replay; medians of the runs."""
-    to_return: dict[_Key, float]
-    """Which share of its call was left when each launch was made, if it began `TO_START_NS` later: as on an idle stream. The median."""
     replays_ns: float
     """How long the replays of a run take together, from the first start to the last end of each; the median."""
 
@@ -67,32 +61,13 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
         end_ns = own[:, :, 1].max(axis=1)
         extent_ns += end_ns - own[:, :, 0].min(axis=1)
         times[:, replay == one] -= end_ns[:, None, None]
-    calls = [_calls(spans) for spans in runs]
-    to_return = {
-        key: median(_left(made[key[0]], _begin(run[key]) - TO_START_NS) for run, made in zip(found, calls, strict=True))
-        for key in first
-        if key[0] in calls[0]
-    }
     # Medians of times that are in order in each run are in order, too: what depends on another begins after it.
     medians = np.median(times, axis=0).tolist() if inside else []
     return KernelTimes(
         {key: _medians([run[key] for run in found]) for key in first},
         {key: (start, end) for key, (start, end) in zip(inside, medians, strict=True)},
-        to_return,
         float(np.median(extent_ns)),
     )
-
-
-def _calls(spans: SpanTable) -> dict[int, Times]:
-    """Return start and end of the calls that put work on the device, by the host's step."""
-    calls = spans.of_kind(CALL_KINDS)
-    times = zip(calls.start_ns.tolist(), calls.end_ns.tolist(), strict=True)
-    return dict(zip(calls.correlation.tolist(), times, strict=True))
-
-
-def _left(call: Times, time_ns: float) -> float:
-    """Return which share of a call is left at a time."""
-    return (call[1] - time_ns) / max(1.0, call[1] - call[0])
 
 
 def _begin(pieces: Sequence[LaunchKernel]) -> float:
