@@ -1,8 +1,9 @@
 """How well several GPUs are recorded: engines by events against PyTorch's profiler, GPU by GPU; their clocks against CUPTI's; `ss.record`.
 
 *Busy, in one run*: events and CUPTI watch the same run; what the default recorder makes of the events is held against CUPTI's records.
-*Busy, in runs of their own*: the same prepared program under the default recorder and under PyTorch's profiler; the medians count. Each run
-splits the waiting of collectives in another way between the GPUs, and the profiler delays launches, so that one has this in it, too.
+*Busy, in runs of their own*: the same prepared program under the default recorder and under PyTorch's profiler, in some runs each; the
+medians count. Each run splits the waiting of collectives in another way between the GPUs, and the profiler delays launches, so that one has
+this in it, too.
 *Starts*: in the same runs, each tells when every launch ended. By how much they disagree on one GPU, and on another, is how far apart the
 two GPUs are in our traces.
 *Record*: a function of PyTorch on all GPUs, with products, copies between GPUs and collectives, in turns by `ss.record` and the profiler.
@@ -32,6 +33,7 @@ from streamscope.engine_entry import ENGINES
 from streamscope.engines.binding import settled
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
+from streamscope.recording.auto import AutoRecorder
 from streamscope.recording.calibration import calibrate
 from streamscope.recording.cupti import CuptiRecorder, cupti_clock
 from streamscope.recording.events import EventRecorder
@@ -39,7 +41,6 @@ from streamscope.recording.kernel_times import kernel_times
 from streamscope.recording.launch_kernels import stretched
 from streamscope.recording.passes import NaturalPass, natural_pass
 from streamscope.recording.placing import Placed
-from streamscope.recording.recorders import recorder_of
 from streamscope.recording.subscription import WORK, subscription
 from streamscope.recording.timed_run import steps_of
 from streamscope.trace.spans import DEVICE_KINDS
@@ -110,6 +111,24 @@ def by_profiler(prepared: Prepared, reload: Callable[[], None]) -> list[dict[str
     return [busy_us(_times(events[each * run : each * (run + 1)])) for run in range(1, 1 + RUNS)]
 
 
+def times_placed(placed: Sequence[Placed]) -> Times:
+    """Return what events say of the work of a run."""
+    return [
+        (one.step.launch.gpu, piece.start_ns, piece.end_ns) for one in placed for piece in stretched(one.pieces, one.start_ns, one.end_ns)
+    ]
+
+
+def by_events(prepared: Prepared, reload: Callable[[], None], recorder: EventRecorder) -> list[dict[str, float]]:
+    """Return how long each GPU is busy by events, in some runs of a program that nobody else watches."""
+    calibration, found = calibrate(recorder.device), []
+    for _ in range(RUNS):
+        reload()
+        with prepared.lock, settled(prepared.streams.values()):
+            natural = natural_pass(prepared)
+        found.append(busy_us(times_placed(recorder.placed(prepared, natural, calibration))))
+    return found
+
+
 @dataclass
 class Watched:
     """What events and CUPTI say of the same runs of a program, by GPU: how long each is busy in us, and how late events are in ns."""
@@ -139,12 +158,7 @@ class Watched:
         number = {gpu: place for place, gpu in enumerate(indices)}
         work = work[work["start_ns"] >= natural.host[0].start_ns]
         self.cupti_us.append(busy_us((number[gpu], start, end) for gpu, start, end in work[["gpu", "start_ns", "end_ns"]].tolist()))
-        pieces = (
-            (one.step.launch.gpu, piece.start_ns, piece.end_ns)
-            for one in placed
-            for piece in stretched(one.pieces, one.start_ns, one.end_ns)
-        )
-        self.events_us.append(busy_us(pieces))
+        self.events_us.append(busy_us(times_placed(placed)))
         steps = steps_of(prepared)
         late = {}
         for gpu in range(prepared.program.gpus):
@@ -182,17 +196,16 @@ def engines(gpus: int) -> list[dict[str, Any]]:
             for _ in range(3):
                 prepared.run()
             prepared.wait()
-            trace = recorder_of(device).record(prepared, reload)
-            made.append((name, settings, engine, prepared, reload, trace))
+            own = by_events(prepared, reload, cast("EventRecorder", AutoRecorder.on(device).checked(prepared, reload)))
+            made.append((name, settings, engine, prepared, reload, own))
     rows = []
-    for name, settings, engine, prepared, reload, trace in made:
+    for name, settings, engine, prepared, reload, own in made:
         _, runs = CuptiRecorder.on(device).runs(prepared, reload, beside_others=False)
         watched = Watched.of(prepared, reload, replace(EventRecorder.on(device), seen=kernel_times([run.spans() for run in runs])))
-        stated = {key: value for key, value in trace.info.calibration.items() if "clock" in key}
-        row: dict[str, Any] = {"workload": name, "settings": settings, "engine": engine, "apart_us": None, "stated": stated}
+        row: dict[str, Any] = {"workload": name, "settings": settings, "engine": engine, "apart_us": None}
         if engine in ("sync", "async", "dual"):
             row["apart_us"] = watched.apart_us()
-        rows.append(row | {"busy_us": busy_us(times_of(trace)), "together": asdict(watched), "off": watched.off()})
+        rows.append(row | {"busy_us": median_of(own), "together": asdict(watched), "off": watched.off()})
         shown = {gpu: round(100 * off, 1) for gpu, off in watched.off().items()}
         print(name, engine, "same runs", shown, watched.cupti_us[0], watched.events_us[0], row["apart_us"], flush=True)
     for row, (*_, prepared, reload, _) in zip(rows, made, strict=True):

@@ -38,12 +38,16 @@ class AutoRecorder:
 
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice; ``reload`` is called before each run."""
+        return self.checked(prepared, reload).record(prepared, reload)
+
+    def checked(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> EventRecorder | StampRecorder:
+        """Return the recorder of a program, with what CUPTI tells of it."""
         seen, fits = self._seen(prepared, reload)
         told = seen is not None and (fits or not has_branches(prepared))
         # Stamps know the clock of one GPU.
         if not told and prepared.program.gpus == 1 and program_kernels(prepared.program, self.device.tuned):
-            return StampRecorder(self.device).record(prepared, reload)
-        return replace(EventRecorder.on(cast("Device", self.device)), seen=seen if told else None).record(prepared, reload)
+            return StampRecorder(self.device)
+        return replace(EventRecorder.on(cast("Device", self.device)), seen=seen if told else None)
 
     def _seen(self, prepared: Prepared, reload: Callable[[], None]) -> tuple[KernelTimes | None, bool]:
         """Return CUPTI's trace, None where it cannot be had or loses records; and whether graphs take as long as without recording."""
