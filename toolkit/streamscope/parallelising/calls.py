@@ -79,8 +79,11 @@ class Calls:
         torch, (training, casts, gradients) = sys.modules.get("torch"), mode
         if torch is None or casts != PLAIN_MODE[1]:
             return lambda: self.mode() == mode
-        owner, casting, with_gradients = self._owner, torch.is_autocast_enabled, torch.is_grad_enabled
-        return lambda: with_gradients() == gradients and not casting() and getattr(owner, "training", None) == training
+        owner: Any = self._owner
+        casting, with_gradients = torch.is_autocast_enabled, torch.is_grad_enabled
+        if training is None:
+            return lambda: with_gradients() == gradients and not casting()
+        return lambda: owner.training == training and with_gradients() == gradients and not casting()
 
     def call(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Call a function with arguments that `arguments` named."""

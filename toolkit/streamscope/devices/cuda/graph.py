@@ -41,6 +41,8 @@ class CudaGraph:
         self.node_count = node_count(captured)
         with cuda_errors("instantiating a graph"):
             self._executable = self._owned["graphExecDestroy"] = runtime.graphInstantiate(captured)
+            self.launch_on: Callable[[int], None] = partial(runtime.graphLaunch, self._executable)
+            """Puts one replay on a stream that is known by its address; no method, since each microsecond counts."""
             self._upload()
 
     @property
@@ -53,10 +55,6 @@ class CudaGraph:
     def launch(self, stream: CudaStream) -> None:
         """Put one replay on a stream."""
         self.launch_on(stream.pointer)
-
-    def launch_on(self, stream: int) -> None:
-        """Put one replay on a stream that is known by its address."""
-        self._runtime.graphLaunch(self._executable, stream)
 
     def behind(self, kernel: int, blocks: int, threads: int, arguments: int) -> tuple[CudaGraph, Callable[[], None]]:
         """Return a graph that runs a kernel before these nodes, and a function that reads the kernel's arguments anew.
@@ -132,6 +130,7 @@ class CudaGraph:
     def break_off(self, why: str) -> None:
         """Destroy the graph, also one that runs; from now on a launch is a `DeviceError` with this reason."""
         runtime, self._runtime = self._runtime, _Broken(why)
+        self.launch_on = partial(self._runtime.graphLaunch, self._executable)
         owned = dict(self._owned)
         self._owned.update(dict.fromkeys(owned, 0))  # The finaliser has the same mapping.
         self._nodes = self._nodes or ()
