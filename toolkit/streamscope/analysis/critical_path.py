@@ -282,7 +282,7 @@ def _held_up(trace: Trace, kept: IntArray) -> tuple[IntArray, IntArray]:
 
 def followed(before: IntArray, last: int) -> npt.NDArray[np.int64]:
     """Follow predecessors from the last row back; a ring, which clocks that disagree can make, ends it."""
-    chain, earlier, row, seen = [], before.tolist(), last, -2
+    chain, earlier, row, seen = [], before.astype(np.int64).data, last, -2
     while row >= 0 and (follows := earlier[row]) != seen:
         chain.append(row)
         earlier[row], row = seen, follows

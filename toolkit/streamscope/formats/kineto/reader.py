@@ -288,13 +288,13 @@ class _Collected:
                 self._lost[_of_category(category)] += len(events)
             self._categories[category] += len(events)
             return
+        self._categories[category] += len(events)
+        if self._least_range_ns and device is None and not is_call:
+            events = self._long(events)
         timed = [event for event in events if event.ts is not None and event.dur is not None]
         if len(timed) < len(events):
             self._lost[f"{_of_category(category)} without a time"] += len(events) - len(timed)
             self._timeless += len(events) - len(timed) if device is not None else 0
-        self._categories[category] += len(events)
-        if self._least_range_ns and device is None and not is_call:
-            timed = self._long(timed)
         self._count(len(timed), on_device=device is not None)
         start_ns = times_ns([event.ts for event in timed])
         columns: dict[str, Any] = {"start_ns": start_ns, "end_ns": start_ns + times_ns([event.dur for event in timed])}
@@ -327,7 +327,11 @@ class _Collected:
     def _long(self, events: list[Any]) -> list[Any]:
         """Return ranges that are not short, and operators whose number joins the backward pass with the forward one."""
         least_us = (self._least_range_ns - 0.5) / 1000
-        return [event for event in events if event.dur >= least_us or (event.args is not None and event.args.sequence_number is not None)]
+        return [
+            event
+            for event in events
+            if event.dur is None or event.dur >= least_us or (event.args is not None and event.args.sequence_number is not None)
+        ]
 
     def _add_memory(self, events: Sequence[Any]) -> Sequence[Any]:
         """Keep the marks of memory among some events, and return the others."""
