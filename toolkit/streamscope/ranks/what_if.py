@@ -40,11 +40,11 @@ _INFERRED = (
 _ONE_SIZE = "the latency of {} is not known, since all have one size: "
 _WHOLE = "{} larger than {} stay whole: files do not tell when their pieces were ready"
 _HOSTS = (
-    "bound by hosts: for the same calls they take longer on some ranks, in some steps and in some recordings than in others. With quick "
-    "and with slow ones it would be {} to {}"
+    "bound by hosts, in part: for the same calls they take longer on some ranks, in some steps and in some recordings than in others. With "
+    "quick and with slow ones it would be {} to {}"
 )
 _HOSTS_DECIDE = 0.05
-"""Predictions that the pace of hosts changes by more are called bound by hosts."""
+"""Where the pace of hosts changes a prediction by more, it is told."""
 _BESIDE = "{} ran beside others, and none alike ran alone, so alone they may be shorter"
 _EVENTS = "hosts still make the calls by which streams wait for each other: where hosts decide, it may be shorter without them"
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -255,10 +255,10 @@ class JobPrediction(Result):
 
     @property
     def _between(self) -> tuple[str, str] | None:
-        """The range of the prediction in words, where hosts decide it."""
+        """The range of the prediction in words, where hosts matter."""
         if max(map(abs, self.host_range)) <= _HOSTS_DECIDE:
             return None
-        low, high = (f"{time_text(self._time_ns(self.job) * (1 + share))} ({share:+.0%})" for share in self.host_range)
+        low, high = (f"{time_text(self._time_ns(self.job) * (1 + share))} ({share * 100:+.0f} %)" for share in self.host_range)
         return low, high
 
     def timeline(self, *ranks: int) -> Timeline:
@@ -545,7 +545,7 @@ class JobPrediction(Result):
         last_us = [each["p95"] for each in (self.job.step_us, self.recorded.step_us)]
         slowest = " instead of ".join(time_text(us * 1e3) for us in last_us if us is not None)
         p95 = f" (p95: {slowest})" if self._by_steps else ""
-        between = "" if self._between is None else f" Hosts decide: it may take {' to '.join(self._between)}."
+        between = "" if self._between is None else f" Depending on hosts, it may take {' to '.join(self._between)}."
         return f"Predicted, not measured: {what} takes {predicted} instead of {before}{p95}, so the change makes it {times}.{between}"
 
     def table_rows(self) -> list[tuple[str, ...]]:
