@@ -10,7 +10,7 @@ import pytest
 
 from streamscope.capturing.allocations import Allocated
 from streamscope.capturing.communication import without_links
-from streamscope.capturing.evidence import node_memories, sharing_calls
+from streamscope.capturing.evidence import node_memories, workspaces_apart
 from streamscope.capturing.memory import Access, Evidence, NodeMemory, regions_of
 from streamscope.capturing.nodes import LaunchableNode, Parameter, without_internals
 from streamscope.capturing.operators import Operator, is_trusted
@@ -170,16 +170,27 @@ def sharing(one, other, *, reads=(A, A)):
     nodes = [kernel(7, A[0], *one), kernel(8, A[0], *other)]
     calls = [replace(operator(7, reads=reads[:1], writes=(B,)), call=30), replace(operator(8, reads=reads[1:], writes=(C,)), call=31)]
     memories = node_memories(nodes, calls, ALL, TRITON)
-    return sharing_calls(nodes, calls, memories, CHAIN)
+    return workspaces_apart(nodes, calls, memories, CHAIN, 4)
 
 
 def test_calls_that_only_share_a_workspace_are_found():
-    assert sharing([NEIGHBOUR[0]], [NEIGHBOUR[0] + 8]) == {30, 31}
+    assert sharing([NEIGHBOUR[0]], [NEIGHBOUR[0] + 8]) == {30: 0, 31: 1}
+
+
+@pytest.mark.parametrize(("count", "workspaces"), [(4, [0, 0, 1, 1, 2]), (2, [0, 0, 1, 1, 0])])
+def test_products_of_a_branch_have_one_workspace(count, workspaces):
+    """Two branches of two products each, and one more product, captured one after the other."""
+    nodes = [kernel(number, NEIGHBOUR[0]) for number in range(5)]
+    own = [A, A, B, B, C]
+    calls = [replace(operator(number, reads=(), writes=(one,)), call=30 + number) for number, one in enumerate(own)]
+    chain = tuple((number - 1,) if number else () for number in range(5))
+    found = workspaces_apart(nodes, calls, node_memories(nodes, calls, ALL, TRITON), chain, count)
+    assert found == dict(zip(range(30, 35), workspaces, strict=True))
 
 
 def test_calls_that_share_nothing_or_need_their_order_anyway_are_not():
-    assert sharing([NEIGHBOUR[0]], [WORKSPACE[0]]) == frozenset()
-    assert sharing([NEIGHBOUR[0]], [NEIGHBOUR[0]], reads=(A, B)) == frozenset()
+    assert sharing([NEIGHBOUR[0]], [WORKSPACE[0]]) == {}
+    assert sharing([NEIGHBOUR[0]], [NEIGHBOUR[0]], reads=(A, B)) == {}
 
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -16,6 +16,7 @@ from streamscope.capturing.prototypes import Role, roles_in_name, roles_in_sourc
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import NodeKind, spins_on_peers
+from streamscope.order.ancestors import has, known_before
 from streamscope.program.captured_graph import Edges
 
 _OWN = r"(?:void )?at::native::(?:\(anonymous namespace\)::)?"
@@ -49,24 +50,38 @@ def node_memories(
     return [_memory(node, claims.get(node.handle, ()), allocated, triton) for node in nodes]
 
 
-def sharing_calls(
-    nodes: Sequence[LaunchableNode], operators: Iterable[Operator], memories: Sequence[NodeMemory], capture: Edges
-) -> frozenset[int]:
-    """Return which calls of operators have an order only since they share a workspace of a library; none, where that changes nothing."""
+def workspaces_apart(
+    nodes: Sequence[LaunchableNode], operators: Iterable[Operator], memories: Sequence[NodeMemory], capture: Edges, count: int
+) -> dict[int, int]:
+    """Return for each call of operators that shares a workspace of a library which of ``count`` others it should have.
+
+    None, where that changes nothing. A call gets the workspace of one that it needs anyway, where there is such a one: two branches of
+    products would else wait for each other, as micro-batches that were captured one behind the other.
+    """
     number = {node.handle: at for at, node in enumerate(nodes)}
     users: dict[AddressRange, set[int]] = {}
+    nodes_of: dict[int, list[int]] = {}
     for operator in operators:
         for at in (number[handle] for handle in operator.nodes if handle in number):
+            nodes_of.setdefault(operator.call, []).append(at)
             for one in memories[at].accesses:
                 if one.evidence is Evidence.POINTER and not _OWN_KERNELS.match(nodes[at].node.symbol):
                     users.setdefault((one.start, one.end), set()).add(operator.call)
     shared = united(region for region, calls in users.items() if len(calls) > 1)
     if not shared:
-        return frozenset()
+        return {}
     without = [replace(one, accesses=tuple(each for each in one.accesses if around(shared, each.start) is None)) for one in memories]
-    if true_order(without, capture) == true_order(memories, capture):
-        return frozenset()
-    return frozenset().union(*(calls for calls in users.values() if len(calls) > 1))
+    order = true_order(without, capture)
+    if order == true_order(memories, capture):
+        return {}
+    sharing = set().union(*(calls for calls in users.values() if len(calls) > 1))
+    before, last, found = known_before(order), dict[int, int](), dict[int, int]()
+    for call in sorted(sharing):
+        needed = [one for one, earlier in last.items() if has(before, min(nodes_of[call]), max(nodes_of[earlier]))]
+        longest_ago = len(last) if len(last) < count else min(last, key=last.__getitem__)
+        workspace = max(needed, key=last.__getitem__, default=longest_ago)
+        last[workspace], found[call] = call, workspace
+    return found
 
 
 def _memory(node: LaunchableNode, claims: Sequence[Operator], allocated: Allocated, triton: TritonKernels) -> NodeMemory:

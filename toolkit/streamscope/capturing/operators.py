@@ -8,12 +8,12 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import FrameType, MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from streamscope.capturing.allocations import TorchCounts
@@ -316,7 +316,7 @@ class OperatorLog:
     """Lists the operators of a capture while it goes on, and keeps their tensors' memory, so that none is used twice.
 
     ``budget_bytes``: how much of the capture's allocations may be kept.
-    ``apart``: calls that go through ``threads``, by their number.
+    ``apart``: calls that go through ``threads``, by their number, with the workspace of each.
     """
 
     def __init__(
@@ -325,7 +325,7 @@ class OperatorLog:
         counts: TorchCounts,
         plain: PlainOperators,
         budget_bytes: int,
-        apart: Collection[int] = (),
+        apart: Mapping[int, int] = MappingProxyType({}),
         threads: ProductThreads | None = None,
     ) -> None:
         self.operators: list[Operator] = []
@@ -381,8 +381,8 @@ class OperatorLog:
         # Read before and after: a thread that took processor time meanwhile may have launched some of the nodes.
         others_ns = self._others.times_ns()
         nodes, counts = self._graph.count(), self._counts.now()
-        threads = self._threads if self._calls in self._apart else None
-        result = function(*args, **kwargs) if threads is None else threads.call(function, args, kwargs)
+        workspace, threads = self._apart.get(self._calls), self._threads
+        result = function(*args, **kwargs) if workspace is None or threads is None else threads.call(workspace, function, args, kwargs)
         self._plain.constants.note(function, asked, kwargs, result)
         after, outputs = self._counts.now(), list(tensors_in(result))
         self.keep(outputs)

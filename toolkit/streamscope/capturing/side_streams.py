@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
-from itertools import cycle
 from typing import Any
 
 from streamscope.interrupts import deferred, when_gone
 from streamscope.kernels.library.libraries import libraries
 
-_THREADS = 4
-WORKSPACES_BYTES = _THREADS * 33 * 2**20
+WORKSPACES = 4
+"""How many there are beside those of this thread and autograd's, each of a thread."""
+WORKSPACES_BYTES = WORKSPACES * 33 * 2**20
 """Largest workspaces of the threads on GPUs since Hopper: 32 MiB for cuBLAS and 1 MiB for its light version. PyTorch keeps them."""
 
 
@@ -102,21 +102,21 @@ def _in_autograds_thread() -> Any:
 
 
 class ProductThreads:
-    """Calls operators in the next thread each time, on one stream: matrix products of one thread share a workspace.
+    """Calls operators in one of a few threads, on one stream: matrix products of one thread share a workspace.
 
     ``executors``: each with one thread.
     """
 
     def __init__(self, executors: list[ThreadPoolExecutor], stream: Any) -> None:
-        self._executors, self._stream = cycle(executors), stream
+        self._executors, self._stream = executors, stream
         self.numbers: set[int] = set()
         """Of the threads, as the system has them; each is known from its first call on."""
 
-    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an operator, as it would be called in this thread."""
+    def call(self, workspace: int, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operator with one of the workspaces, as it would be called in this thread."""
         inner = sys.modules["torch"]._C  # noqa: SLF001 — no public way, here and below
         keys = inner._dispatch_tls_local_include_set(), inner._dispatch_tls_local_exclude_set()  # noqa: SLF001 — as above
-        return next(self._executors).submit(self._called, keys, function, args, kwargs).result()
+        return self._executors[workspace].submit(self._called, keys, function, args, kwargs).result()
 
     def _called(self, keys: tuple[Any, Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         torch = sys.modules["torch"]
@@ -132,9 +132,9 @@ def product_threads(lent: SideStream) -> Iterator[ProductThreads]:
     """Start the threads, whose workspaces on the stream are there when the block begins."""
     torch = sys.modules["torch"]
     with ExitStack() as stack:
-        executors = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(_THREADS)]
+        executors = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(WORKSPACES)]
         threads = ProductThreads(executors, lent.stream)
         lent.stream.wait_stream(torch.cuda.current_stream())
-        for _ in executors:
-            threads.call(lent.products, (), {})
+        for workspace in range(WORKSPACES):
+            threads.call(workspace, lent.products, (), {})
         yield threads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,13 +20,13 @@ from streamscope.capturing.allocations import (
     torch_segments,
 )
 from streamscope.capturing.cupy_captures import CupyProducts, CupyUploads
-from streamscope.capturing.evidence import node_memories, sharing_calls
+from streamscope.capturing.evidence import node_memories, workspaces_apart
 from streamscope.capturing.host_constants import HostConstants
 from streamscope.capturing.jax_arrays import jax_refused
 from streamscope.capturing.memory import AddressRange, MemoryHeld, NodeMemory, united
 from streamscope.capturing.nodes import GrowingGraph, LaunchableNode, read_nodes, without_internals
 from streamscope.capturing.operators import BESIDE, Operator, OperatorLog, Parting, PlainOperators, listening, tensors_in
-from streamscope.capturing.side_streams import WORKSPACES_BYTES, SideStream, product_threads
+from streamscope.capturing.side_streams import WORKSPACES, WORKSPACES_BYTES, SideStream, product_threads
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.devices.cuda.streams import ForeignStream
@@ -75,7 +75,7 @@ def take(
     """
     through = _taken_through_torch if _uses_torch(function, inputs, results, restore) else taken_through_cupy
 
-    def understood(apart: Collection[int]) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
+    def understood(apart: Mapping[int, int]) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
         def captured() -> Taken:
             # The streams of captures wait for no other, and what was called before may still run on the user's.
             libraries().runtime.deviceSynchronize()
@@ -86,9 +86,10 @@ def take(
         nodes = [without_internals(one, taken.allocated.is_known) for one in nodes]
         return taken, nodes, node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
 
-    taken, nodes, memories = understood(())
-    sharing = sharing_calls(nodes, taken.operators, memories, tuple(one.node.after for one in nodes))
-    apart = frozenset(call for calls in gathered("looking at workspaces", sorted(sharing)) for call in calls)
+    taken, nodes, memories = understood({})
+    sharing = workspaces_apart(nodes, taken.operators, memories, tuple(one.node.after for one in nodes), WORKSPACES)
+    # One plan for all ranks: what a rank shares depends on where its memory lies.
+    apart = {call: workspace for ranks in reversed(gathered("looking at workspaces", [*sharing.items()])) for call, workspace in ranks}
     if not apart or (extra_bytes is not None and extra_bytes < WORKSPACES_BYTES):
         return taken, nodes, memories
     del taken, nodes, memories  # What it returned may keep nodes of a backward pass, which belong to the stream of that capture.
@@ -169,7 +170,7 @@ def _uses_torch(function: Callable[..., Any], inputs: Sequence[Any], results: Se
     return found
 
 
-def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()) -> Taken:
+def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: object = None) -> Taken:
     """Capture with memory from a pool of its own, warmed so that the capture allocates nothing."""
     plain, pool, stream = PrivatePool(), PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
     products, uploads = CupyProducts(), CupyUploads()
@@ -198,10 +199,8 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
     )
 
 
-def _taken_through_torch(
-    function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()
-) -> Taken:
-    """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream. Calls ``apart`` share no workspace."""
+def _taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Mapping[int, int]) -> Taken:
+    """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream. ``apart``: workspaces of some calls."""
     import torch
 
     lent, pool = SideStream(), PrivatePool()
