@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.capturing.test_saved import captured_of
+from tests.test_job import run
 
 from streamscope.capturing import function
 from streamscope.capturing.communication import uses_links
@@ -81,6 +82,18 @@ def test_the_certificate_of_one_order_refuses_another():
     as_captured = [tuple(number[one] for one in captured.certificate().order[node]) for node in back]
     with pytest.raises(RaceError, match="does not order"):
         other.certificate().check(as_captured)
+
+
+def test_stages_of_a_pipeline_are_refused_by_name_on_all_ranks():
+    def stage(job):
+        communication = Communication("recv" if job.rank else "send", "0", (0, 1), 512)
+        symbols = ["nvjet", "ncclDevKernel_SendRecv", "nvjet"][: 2 + job.rank]
+        nodes = [SimpleNamespace(node=GraphNode(NodeKind.KERNEL, "kernel", symbol=each), handle=at) for at, each in enumerate(symbols)]
+        function._check_alike("stage", nodes, [SimpleNamespace(communication=communication, nodes=(1,))])
+
+    for refused in run(stage, stage):
+        assert refused.message == "stage has other nodes on rank 1 than on rank 0: 3 nodes and 1 of recv, and 2 nodes and 1 of send"
+        assert "stages of a pipeline" in refused.hint
 
 
 def test_collectives_of_unknown_groups_keep_their_place():

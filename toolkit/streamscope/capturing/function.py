@@ -6,6 +6,7 @@ import contextlib
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -41,7 +42,7 @@ from streamscope.program.foreign import ForeignFunction
 from streamscope.program.launch import Launch
 from streamscope.program.user_line import UserLine, user_line
 from streamscope.trace.info import library_versions
-from streamscope.words import a_kind, counted
+from streamscope.words import a_kind, counted, listed
 
 _WARM_RUNS = 3
 
@@ -398,8 +399,10 @@ def _check_alike(title: str, nodes: Sequence[LaunchableNode], operators: Sequenc
     sizes = {handle: (one.communication.kind, one.communication.nbytes) for one in operators if one.communication for handle in one.nodes}
     graph = [(one.node.kind.name, one.node.after, sizes.get(one.handle)) for one in nodes]
     if (other := differing_rank("comparing nodes", graph)) is not None:
-        hint = "captured code with collectives has to launch the same nodes on each rank; capture the parts between its collectives"
-        raise EngineError(f"{title} has other nodes on rank {other} than on rank 0", hint=hint)
+        kinds = Counter(one.communication.kind for one in operators if one.communication)
+        said = gathered("naming nodes", listed([counted(len(nodes), "node"), *(f"{count} of {kind}" for kind, count in kinds.items())]))
+        hint = "ranks have to launch the same nodes, which stages of a pipeline do not; capture the parts between their collectives"
+        raise EngineError(f"{title} has other nodes on rank {other} than on rank 0: {said[other]}, and {said[0]}", hint=hint)
 
 
 def _as_called(
