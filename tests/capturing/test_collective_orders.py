@@ -62,7 +62,7 @@ def sequence(captured):
 
 def test_micro_batches_take_turns_and_the_rest_stays_in_order():
     captured = micro_batches()
-    other = captured.in_other_orders()["ready first"]
+    other = captured.in_other_orders()["in turns"]
     assert sequence(captured) == [0, 1, 2, 3]
     assert sequence(other) == [0, 2, 1, 3]
     assert other.nodes[0].kind is NodeKind.EVENT_WAIT  # Before all collectives, as NCCL has it.
@@ -76,7 +76,7 @@ def test_micro_batches_take_turns_and_the_rest_stays_in_order():
 
 def test_the_certificate_of_one_order_refuses_another():
     captured = micro_batches()
-    other = captured.in_other_orders()["ready first"]
+    other = captured.in_other_orders()["in turns"]
     number = {operation.work[0].node: at for at, operation in enumerate(other.program.operations)}
     back = sorted(number, key=number.__getitem__)
     as_captured = [tuple(number[one] for one in captured.certificate().order[node]) for node in back]

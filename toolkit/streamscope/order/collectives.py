@@ -7,12 +7,15 @@ one kernel runs at a time, and one collective beside it: the rule says which of 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from streamscope.order.graph import path_lengths, successors
 from streamscope.program.captured_graph import Edges
 
 AS_CAPTURED, READY_FIRST, IN_TURNS, NEXT_USE = "as captured", "ready first", "in turns", "by next use"
+_Turn = tuple[int, int]
+"""The place of a collective in its branch, and the branch."""
 _Rule = Callable[[int, float], object]
 """``rule(collective, ready)`` returns a key: the collective with the least one begins. ``ready``: when it could have begun."""
 
@@ -33,15 +36,18 @@ def collective_orders(units: Sequence[int], order: Edges, durations: Sequence[fl
     >>> found["ready first"]
     [0, 1, 3, 2]
     """
-    left = path_lengths(durations, successors(order), reversed(range(len(order))))
+    after = successors(order)
+    left = path_lengths(durations, after, reversed(range(len(order))))
     turns = _turns(units, order)
     behind = {unit: max(left[node] for node, one in enumerate(units) if one == unit) for unit in {*units}}
     as_captured, longest_first = [*range(len(order))], [-one for one in left]
-    rules: dict[str, tuple[Sequence[float], _Rule]] = {
+    rules: dict[str, tuple[Sequence[Any], _Rule]] = {
+        IN_TURNS: (_kernels_in_turns(units, turns, after), lambda unit, _: turns[unit]),
         READY_FIRST: (as_captured, lambda unit, ready: (ready, unit)),
-        IN_TURNS: (longest_first, lambda unit, _: turns[unit]),
         NEXT_USE: (longest_first, lambda unit, _: (-behind[unit], unit)),
     }
+    if len({branch for _, branch in turns.values()}) < 2:
+        del rules[IN_TURNS]
     found: dict[str, list[int]] = {AS_CAPTURED: as_captured}
     for name, (kernels, rule) in rules.items():
         nodes = _simulated(units, order, durations, kernels, rule)
@@ -56,7 +62,7 @@ def _sequence(units: Sequence[int], nodes: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(units[node] for node in nodes if units[node] >= 0))
 
 
-def _turns(units: Sequence[int], order: Edges) -> dict[int, tuple[int, int]]:
+def _turns(units: Sequence[int], order: Edges) -> dict[int, _Turn]:
     """Return for each collective its place in its branch, and the branch: nodes that no order connects to others."""
     branch = list(range(len(order)))
 
@@ -69,7 +75,7 @@ def _turns(units: Sequence[int], order: Edges) -> dict[int, tuple[int, int]]:
         for earlier in direct:
             branch[root(node)] = root(earlier)
     places: dict[int, int] = {}
-    found: dict[int, tuple[int, int]] = {}
+    found: dict[int, _Turn] = {}
     for node, unit in enumerate(units):
         if unit >= 0 and unit not in found:
             at = root(node)
@@ -78,7 +84,16 @@ def _turns(units: Sequence[int], order: Edges) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _simulated(units: Sequence[int], order: Edges, durations: Sequence[float], keys: Sequence[float], rule: _Rule) -> list[int]:
+def _kernels_in_turns(units: Sequence[int], turns: Mapping[int, _Turn], after: Sequence[Sequence[int]]) -> list[tuple[_Turn, int]]:
+    """Return keys by which each branch runs up to its next collective, beside which the other branches then run up to theirs."""
+    last = len(units), 0
+    found: list[_Turn] = [last] * len(units)
+    for node in reversed(range(len(units))):
+        found[node] = min((turns[units[later]] if units[later] >= 0 else found[later] for later in after[node]), default=last)
+    return [(turn, node) for node, turn in enumerate(found)]
+
+
+def _simulated(units: Sequence[int], order: Edges, durations: Sequence[float], keys: Sequence[Any], rule: _Rule) -> list[int]:
     """Return all nodes by when they begin: of the kernels that could, the one with the least key, and of the collectives by the rule.
 
     Fewer, where a kernel stands between two nodes of one collective: these begin together here.
@@ -88,7 +103,7 @@ def _simulated(units: Sequence[int], order: Edges, durations: Sequence[float], k
     for node, unit in enumerate(units):
         members.setdefault(unit, []).append(node)
     waits = {unit: sum(one not in nodes for node in nodes for one in order[node]) for unit, nodes in members.items() if unit >= 0}
-    kernels: list[tuple[float, int]] = []
+    kernels: list[tuple[Any, int]] = []
     collectives: list[tuple[object, int]] = []
     running: list[tuple[float, list[int]]] = []
     begun: list[int] = []
