@@ -179,11 +179,12 @@ def test_calls_that_only_share_a_workspace_are_found():
 
 @pytest.mark.parametrize(("count", "workspaces"), [(4, [0, 0, 1, 1, 2]), (2, [0, 0, 1, 1, 0])])
 def test_products_of_a_branch_have_one_workspace(count, workspaces):
-    """Two branches of two products each, and one more product, captured one after the other."""
-    nodes = [kernel(number, NEIGHBOUR[0]) for number in range(5)]
+    """Two branches of two products each, and one more product, captured one after the other; each sets its workspace before."""
+    clears = NodeMemory((Access(*NEIGHBOUR, False, True, Evidence.NODE),))
+    nodes = [replace(kernel(number, NEIGHBOUR[0]), memory=None if number % 2 else clears) for number in range(10)]
     own = [A, A, B, B, C]
-    calls = [replace(operator(number, reads=(), writes=(one,)), call=30 + number) for number, one in enumerate(own)]
-    chain = tuple((number - 1,) if number else () for number in range(5))
+    calls = [replace(operator(2 * at, 2 * at + 1, reads=(), writes=(one,)), call=30 + at) for at, one in enumerate(own)]
+    chain = tuple((number - 1,) if number else () for number in range(10))
     found = workspaces_apart(nodes, calls, node_memories(nodes, calls, ALL, TRITON), chain, count)
     assert found == dict(zip(range(30, 35), workspaces, strict=True))
 

@@ -77,7 +77,8 @@ def workspaces_apart(
     sharing = set().union(*(calls for calls in users.values() if len(calls) > 1))
     before, last, found = known_before(order), dict[int, int](), dict[int, int]()
     for call in sorted(sharing):
-        needed = [one for one, earlier in last.items() if has(before, min(nodes_of[call]), max(nodes_of[earlier]))]
+        # By their last nodes: a set of the workspace before them comes after nothing else.
+        needed = [one for one, earlier in last.items() if has(before, max(nodes_of[call]), max(nodes_of[earlier]))]
         longest_ago = len(last) if len(last) < count else min(last, key=last.__getitem__)
         workspace = max(needed, key=last.__getitem__, default=longest_ago)
         last[workspace], found[call] = call, workspace
