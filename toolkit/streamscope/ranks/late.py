@@ -31,6 +31,10 @@ _TIMES_NOISE = 4.0
 _WORTH_SAYING, _ALL_WORTH_SAYING, _ONE_WORTH_SAYING = 0.01, 0.03, 0.1
 """Late ranks are told where one that is late most often, or clearly, costs this share of the time, where all together cost this share of
 it, or where one of them once costs this share of a step."""
+_FEW = 3
+"""Of so many ranks, a late one is in a third of the groups that are compared, and makes the others look early in the rest."""
+_OF_TWO = 1.3
+"""The lesser scatter of two sides that are alike is so many times too small, of a dozen values."""
 _CLEARLY = 2.0
 """A rank is clearly late by so many times what makes it late at all: by chance, 1.4 times was the most in 134 jobs without a straggler."""
 _PART = 0.1
@@ -184,7 +188,8 @@ def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> 
     """Return the parts that began last, and late: by much, or again and again at one place in a step. Also tell which are clearly late.
 
     A median of so many scatters less than one of them, by the root of their number. But it has to stand out from those of all ranks and
-    places, since each host has its own pace.
+    places, since each host has its own pace. Of few ranks, a late one makes the medians of the others as large as its own: there, its cost
+    decides.
     """
     parts = matched.parts
     known = np.flatnonzero(waits.known)
@@ -194,12 +199,13 @@ def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> 
     noise_ns = np.where(np.isfinite(clocks.noise_ns), clocks.noise_ns, clocks.error_ns)
     least_ns = np.maximum(_LEAST_NS, _TIMES_NOISE * np.maximum(noise_ns, float(np.median(noise_ns))))[parts.rank]
     columns = [parts.nbytes, parts.kind, parts.communicator, parts.rank]
-    _, _, scatter_ns = _typical(waits, known, columns)
+    few = len(np.unique(parts.rank[known])) <= _FEW
+    _, _, scatter_ns = _typical(waits, known, columns, few=few)
     limit_ns = np.maximum(least_ns, _TIMES_JITTER * scatter_ns)
     late = waits.late_ns > limit_ns
     known = known[parts.is_kind(TOGETHER)[known]]  # Who sends is later than who waits for it, again and again.
     repeats, typical_ns, scatter_ns = _typical(waits, known, [*columns, _places(waits, known, columns, steps)])
-    apart_ns = _TIMES_JITTER * float(np.median(np.abs(typical_ns))) if len(typical_ns) else 0.0
+    apart_ns = _TIMES_JITTER * float(np.median(np.abs(typical_ns))) if len(typical_ns) and not few else 0.0
     for rows, usual_ns in zip(repeats, typical_ns, strict=True):
         if usual_ns > max(least_ns[rows[0]], _TIMES_JITTER * scatter_ns / np.sqrt(len(rows)), apart_ns):
             late[rows] |= waits.late_ns[rows] > least_ns[rows]
@@ -208,14 +214,24 @@ def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> 
     return found, waits.late_ns[found] > _CLEARLY * limit_ns[found]
 
 
-def _typical(waits: Waits, known: IntArray, columns: Sequence[IntArray]) -> tuple[list[IntArray], list[float], float]:
+def _typical(waits: Waits, known: IntArray, columns: Sequence[IntArray], *, few: bool = False) -> tuple[list[IntArray], list[float], float]:
     """Return the parts that are alike in some columns, three at least, with the median lateness of each group, and how it scatters."""
     columns = [column[known] for column in columns]
     order = np.lexsort(columns)
     groups = [rows for rows in np.split(known[order], np.flatnonzero(_changes(columns, order))[1:]) if len(rows) > 2]
     typical_ns = [float(np.median(waits.late_ns[rows])) for rows in groups]
-    scatter_ns = [float(np.median(np.abs(waits.late_ns[rows] - usual))) for rows, usual in zip(groups, typical_ns, strict=True)]
+    scatter_ns = [_scatter_ns(waits.late_ns[rows] - usual, few=few) for rows, usual in zip(groups, typical_ns, strict=True)]
     return groups, typical_ns, 1.4826 * float(np.median(scatter_ns)) if scatter_ns else 0.0
+
+
+def _scatter_ns(apart_ns: FloatArray, *, few: bool) -> float:
+    """Return the median distance from the middle.
+
+    Of few ranks, one that is late now and then spreads most groups, to one side: then the other side counts.
+    """
+    if not few:
+        return float(np.median(np.abs(apart_ns)))
+    return _OF_TWO * float(min(np.median(apart_ns[apart_ns >= 0]), -np.median(apart_ns[apart_ns <= 0])))
 
 
 def _places(waits: Waits, known: IntArray, columns: Sequence[IntArray], steps: JobSteps) -> IntArray:
