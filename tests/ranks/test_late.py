@@ -171,20 +171,32 @@ def test_waiting_beside_computing_costs_what_it_pushes_out_from_under_it():
     assert found.cost_us == pytest.approx(10 * 200, abs=1)
 
 
-def test_lateness_that_is_carried_on_is_explained_where_it_began():
-    """All-reduces run beside the kernels, so those behind a late one are late, too. The first of all has no stretch before it."""
-    ranks = []
-    for number in range(2):
-        rows = []
-        for step in range(10):
-            now, late = 1000.0 * step, 100 * (number == 1 and step in (0, 6))
-            for layer in range(4):
-                begin, now = now, now + 200 + late * (layer == 0)
-                start, sent = now, 1000.0 * step + 200 * (layer + 1) + 100 * (step in (0, 6)) + 50
-                rows += [("kernel", f"k{layer}", "main", 1e3 * begin, 1e3 * now), ("kernel", REDUCE, "nccl", 1e3 * start, 1e3 * sent)]
-        ranks.append(rank_of(number, rows))
-    (late,) = Job.of(ranks).late
-    assert (late.rank, late.cause, late.where, late.times) == (1, "kernel", "k0", 8)
+def hidden(late_us, steps, jitter_us=0.0):
+    """Return two ranks whose all-reduces run beside the kernels, so those behind a late one are late, too; rank 1's k0 takes longer."""
+    rng, rows = np.random.default_rng(5), ([], [])
+    for step in range(steps):
+        took_us = rng.normal(200, jitter_us, (2, 4))
+        took_us[1, 0] += late_us(step)
+        ready_us = 1500.0 * step + took_us.cumsum(axis=1)
+        sent_us = ready_us.max(axis=0) + 50
+        for each in rows:
+            each.append(("range", f"step {step}", "host ranges", 1.5e6 * step, 1.5e6 * step + 1.4e6))
+        for number, layer in np.ndindex(2, 4):
+            ready = 1e3 * ready_us[number, layer]
+            rows[number].append(("kernel", f"k{layer}", "main", ready - 1e3 * took_us[number, layer], ready))
+            free = 1e3 * sent_us[layer - 1] if layer else ready
+            rows[number].append(("kernel", REDUCE, "nccl", max(ready, free), 1e3 * sent_us[layer]))
+    return [rank_of(number, each) for number, each in enumerate(rows)]
+
+
+@pytest.mark.parametrize(("late_us", "jitter_us"), [
+    (lambda step: 100 * (step in (0, 6)), 0),  # The first of all has no stretch before it.
+    (lambda step: 185 * (step % 3 == 0), 12),  # A third of the steps spreads what tells the usual scatter.
+    (lambda step: 90, 12),  # The other rank is as early as this one is late, in all places.
+])  # fmt: skip
+def test_lateness_that_is_carried_on_is_explained_where_it_began(late_us, jitter_us):
+    (late,) = Job.of(hidden(late_us, 12, jitter_us)).late
+    assert (late.rank, late.cause, late.where) == (1, "kernel", "k0")
 
 
 SIN, ADD = (
