@@ -54,7 +54,7 @@ export function drawAtOnce(ctx, scene, index, { of, top: header, lanes, atOnce }
   if (!activity || !atOnce) return;
   const { looks } = scene.switches;
   // The first, of what runs, is never that of idle time.
-  const occupations = /** @type {LookName[]} */ (model.occupations);
+  const idle = model.occupations.map((name) => looks[/** @type {LookName} */ (name)]);
   const [top, bottom] = [g.px(atOnce.y), g.px(atOnce.y + atOnce.height)];
   const foot = Math.max(1, g.px(IDLE_HEIGHT));
   const unit = levelHeight(scene, bottom - foot - top);
@@ -93,10 +93,12 @@ export function drawAtOnce(ctx, scene, index, { of, top: header, lanes, atOnce }
     const [kernels, communication, copies] = activity.streamsAt(i);
     const streams = kernels + communication + copies;
     if (!streams) {
-      idlePen.rectangle(x, width, bottom - foot, foot, looks[occupations[activity.occupation[i]]].fill);
+      idlePen.rectangle(x, width, bottom - foot, foot, idle[activity.occupation[i]].fill);
       return;
     }
-    [shade, ground, streamsBelow] = [SHADES, bottom, 0];
+    shade = SHADES;
+    ground = bottom;
+    streamsBelow = 0;
     layer(kernelPen, kernels > 1 ? looks.kernels : looks.kernel, kernels);
     layer(communicationPen, kernels ? looks.hidden : looks.exposed, communication);
     layer(copyPen, looks.copy, copies);
@@ -114,13 +116,15 @@ export function drawAtOnce(ctx, scene, index, { of, top: header, lanes, atOnce }
     const running = sum[RUNNING];
     let longest = 1;
     let unused = 0;
-    for (let occupation = 1; occupation < occupations.length; occupation++) {
+    for (let occupation = 1; occupation < idle.length; occupation++) {
       unused += sum[IDLE + occupation];
       if (sum[IDLE + occupation] > sum[IDLE + longest]) longest = occupation;
     }
-    if (unused) idlePen.rectangle(x, 1, bottom - foot, foot, looks[occupations[longest]].shades[level(unused)]);
+    if (unused) idlePen.rectangle(x, 1, bottom - foot, foot, idle[longest].shades[level(unused)]);
     if (!running) return;
-    [shade, ground, streamsBelow] = [level(running), bottom - foot, 0];
+    shade = level(running);
+    ground = bottom - foot;
+    streamsBelow = 0;
     layer(kernelPen, sum[KERNELS] > 1.5 * sum[COMPUTE] ? looks.kernels : looks.kernel, sum[KERNELS] / running);
     layer(communicationPen, looks.hidden, sum[HIDDEN] / running);
     layer(communicationPen, looks.exposed, sum[EXPOSED] / running);

@@ -84,7 +84,9 @@ export class LongestTree {
     const weigh = (node) => {
       const k = level ? level[node] : node;
       const weight = this.weight(k);
-      if (weight > most) [best, most] = [k, weight];
+      if (weight <= most) return;
+      best = k;
+      most = weight;
     };
     for (let depth = 0; from < to; depth++) {
       if (depth) level = levels[depth - 1];
