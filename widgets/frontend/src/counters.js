@@ -211,13 +211,10 @@ export class CounterLanes {
     ctx.font = font(scene, 11);
     ctx.fillStyle = theme.soft;
     labels.forEach((label, place) => ctx.fillText(fitted(ctx, label, g.left - g.px(14)), g.px(6), y + g.px(7 + 13 * place)));
+    const largest = Math.max(Math.abs(lane.low), Math.abs(lane.high)) || 1; // The range of two doubles may be no double.
+    const range = lane.high / largest - lane.low / largest;
     /** @param {number} value */
-    const toY = (value) => {
-      const largest = Math.max(Math.abs(lane.low), Math.abs(lane.high)) || 1; // The range of two doubles may be no double.
-      const [low, high] = [lane.low / largest, lane.high / largest];
-      const share = high > low ? (value / largest - low) / (high - low) : 0.5;
-      return base - share * (base - y - 1);
-    };
+    const toY = (value) => base - (range > 0 ? (value / largest - lane.low / largest) / range : 0.5) * (base - y - 1);
     ctx.save();
     ctx.beginPath();
     ctx.rect(g.left, y - 2, g.right - g.left, base - y + 4);
