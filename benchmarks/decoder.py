@@ -1,6 +1,6 @@
 """A decoder of transformers with a static cache, token by token: eager, as a CUDA graph, compiled, and through `ss.parallelise`.
 
-    python benchmarks/decoder.py [RESULT.json] [--tokens 40] [--layers 12] [--width 2048] [--only eager,parallelise] [--save FOLDER]
+    python benchmarks/decoder.py [RESULT.json] [--tokens 40] [--layers 12] [--width 2048] [--only eager,parallelise]
 
 The weights are random and nothing is downloaded. Each way begins with the same prompt, takes the likeliest token and goes on with it. The
 tokens of all ways have to be equal to the eager ones. Times are of whole runs, each ending with a synchronisation; ways take turns.
@@ -125,7 +125,7 @@ def compiled(model: Any, most: int, prompt: Any) -> tuple[Greedy, Step]:
 def parallelised(model: Any, most: int, prompt: Any) -> tuple[Greedy, Step]:
     greedy = Greedy(model, most)
     token, place = greedy.begin(prompt).clone(), torch.tensor([[prompt.shape[1]]], device=WHERE)
-    fast = ss.parallelise(greedy.step, token, place, outputs="static", name="decoder")
+    fast = ss.parallelise(greedy.step, token, place, outputs="static")
     print(fast.verdict, flush=True)
     return greedy, fast
 
@@ -141,7 +141,6 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--only", default=",".join(WAYS))
-    parser.add_argument("--save", type=Path, help="a folder for the captured step")
     chosen = parser.parse_args()
     model, most = decoder(chosen.width, chosen.layers), PROMPT + chosen.tokens + 8
     prompt = torch.randint(0, 32_000, (1, PROMPT), device=WHERE)
@@ -160,9 +159,6 @@ def main() -> None:
             for name, (greedy, step) in ready.items():
                 tokens[name], seconds = generated(greedy, step, prompt, chosen.tokens)
                 times[name].append(seconds)
-    if chosen.save and "parallelise" in ready:
-        _, fast = ready["parallelise"]
-        fast.captured.save(chosen.save / f"{fast.captured.name}.captured.json")  # type: ignore[attr-defined]
     right = tokens.get("eager")
     found = {}
     for name, each in times.items():
