@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamscope.words import exact_time_text, time_text
+from streamscope.words import exact_time_text, percent, time_text
 
 
 def test_javascript_unit_tests(hook, node_path, repository):
@@ -52,15 +52,19 @@ def test_an_extension_of_another_build_is_told_and_its_own_is_not(bundle, node_p
     assert "reload" in other
 
 
-def test_times_are_written_by_one_rule_in_python_and_in_the_browser(node_path, repository):
+def test_times_and_shares_are_written_by_one_rule_in_python_and_in_the_browser(node_path, repository):
     """From a nanosecond to eleven days, and where the unit changes."""
     random = np.random.default_rng(0)
     times_ns = [0, 1, 0.5, 62.4, 999.5, *(end + off for end in (1e6, 1e9) for off in (-1, -0.5, 0, 1)), *10 ** random.uniform(0, 15, 500)]
-    script = f"import {{ exactTime, timeText }} from '{(repository / 'widgets/frontend/src/format.js').as_uri()}';"
+    script = f"import {{ exactTime, shareText, timeText }} from '{(repository / 'widgets/frontend/src/format.js').as_uri()}';"
     script += f"console.log(JSON.stringify({json.dumps(times_ns)}.flatMap((time) => [exactTime(time), timeText(time)])));"
+    shares = [0, 1, 0.0004, 0.0006, 0.0094, 0.0096, 0.07, 0.004, *random.uniform(0, 1, 50)]
+    script += f"console.log(JSON.stringify({json.dumps(shares)}.map(shareText)));"
     run = subprocess.run([node_path, "--input-type=module", "--eval", script], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == [words(time_ns) for time_ns in times_ns for words in (exact_time_text, time_text)]
+    times, percents = map(json.loads, run.stdout.splitlines())
+    assert times == [words(time_ns) for time_ns in times_ns for words in (exact_time_text, time_text)]
+    assert percents == [percent(share) for share in shares]
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import { aria, make, makeButton, makeChoice } from "./dom.js";
 import { around, boxesOf, bottomUp, decodeTree, drawnIn, foundIn, spansIn, wraps } from "./flame_tree.js";
-import { grouped, percent, timeText } from "./format.js";
+import { grouped, shareText, timeText } from "./format.js";
 import { placeOf } from "./places.js";
 import { shortened } from "./text.js";
 
@@ -173,7 +173,7 @@ export class FlameChart {
       Object.assign(button.style, { left: `${left * 100}%`, width: `calc(${share * 100}% - 1px)`, top: `${row * ROW}px` });
       const operator = frame.kind === "kernel" && theme.operators[codes.get(frame.name) ?? -1];
       if (operator) Object.assign(button.style, { background: operator.fill, color: operator.ink });
-      aria(button, { label: `${frame.name}, ${percent(total ? frame.cost[cost] / total : 0)}, ${timeText(frame.cost[cost])}` });
+      aria(button, { label: `${frame.name}, ${shareText(total ? frame.cost[cost] / total : 0)}, ${timeText(frame.cost[cost])}` });
       button.addEventListener("click", () => this.enter(frame));
       button.addEventListener("pointerenter", () => this.tell(frame));
       button.addEventListener("focus", () => this.tell(frame));
@@ -212,7 +212,7 @@ export class FlameChart {
     const { cost, tree } = this;
     const total = whole(frame).cost;
     /** @param {Cost} each */
-    const words = (each) => `${COSTS[each]} ${timeText(frame.cost[each])}${total[each] ? ` (${percent(frame.cost[each] / total[each])})` : ""}`;
+    const words = (each) => `${COSTS[each]} ${timeText(frame.cost[each])}${total[each] ? ` (${shareText(frame.cost[each] / total[each])})` : ""}`;
     const wrappers = around(frame).slice(1);
     const callers = wrappers[0] && wraps(wrappers[0]) ? [make("div", "ss-soft", `called through ${wrappers.map(({ name }) => name).join(" ← ")}`)] : [];
     const place = frame.file ? [frame.kind === "function" ? " defined at " : " at ", placeOf(frame, this.timeline.stage)] : [];

@@ -81,5 +81,14 @@ export function prefixed(value, unit) {
   return `${scale === 1 && Number.isInteger(value) ? value : significant(value / scale)} ${prefix}${unit}`;
 }
 
+/**
+ * For sentences: "69 %", "0.4 %" below one, "<0.1 %". As `percent` in Python.
+ *
+ * @param {number} share
+ */
+export const shareText = (share) => (
+  share > 0 && share < 0.0005 ? "<0.1 %" : `${(share * 100).toFixed(share > 0 && share < 0.01 ? 1 : 0)} %`
+);
+
 /** @param {number} share */
 export const percent = (share) => `${(share * 100).toFixed(1)} %`;
