@@ -31,8 +31,7 @@ CASES: list[tuple[str, dict[str, int]]] = [
     ("expert-parallel", {"blocks": 2, "width": 2048, "tokens": 512}),
 ]
 ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
-REPEATS, REPLAYS, MOST_REPLAYS = 20, 2_000, 10_000
-"""The first case of each workload is replayed most often."""
+REPEATS, REPLAYS, RECORDINGS = 20, 1_000, 3
 
 
 def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None = None) -> dict[str, Any]:
@@ -66,45 +65,65 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None
             each.wait()
             times[engine].append(time.perf_counter_ns() - begin)
     replays = {}
-    count = MOST_REPLAYS if (name, settings) == next(case for case in CASES if case[0] == name) else REPLAYS
     for engine in ("graph", "graph-dual"):
         begin = time.perf_counter_ns()
-        for _ in range(count):
+        for _ in range(REPLAYS):
             prepared[engine].run()
         prepared[engine].wait()
-        replays[engine] = (time.perf_counter_ns() - begin) / count / 1e3
-    traces = {engine: recorder_of(device).record(each, partial(each.load, inputs)) for engine, each in prepared.items()}
+        replays[engine] = (time.perf_counter_ns() - begin) / REPLAYS / 1e3
+    traces = {engine: [recorder_of(device).record(each, partial(each.load, inputs))] for engine, each in prepared.items()}
+    # Where nothing hides it, each recording says so.
+    hidden = [engine for engine, (trace,) in traces.items() if min(exposed(trace).values()) < 1]
+    for engine in hidden:
+        traces[engine] += [
+            recorder_of(device).record(prepared[engine], partial(prepared[engine].load, inputs)) for _ in range(RECORDINGS - 1)
+        ]
+    by_cupti = {engine: _by_cupti(device, prepared[engine], partial(prepared[engine].load, inputs)) for engine in hidden}
     if folder is not None:
-        for engine, trace in traces.items():
-            trace.save(folder / f"{name} {' '.join(map(str, settings.values()))} {gpus} {engine}.parquet")
-    preview = {engine: simulated(program, engine, device) for engine in ENGINES}
-    paced = {engine: simulated(program, engine, device, statistics.median(paces)) for engine in ENGINES}
+        for engine, found in traces.items():
+            for number, trace in enumerate(found + by_cupti.get(engine, [])[:1]):
+                label = "cupti" if number == len(found) else number
+                trace.save(folder / f"{name} {' '.join(map(str, settings.values()))} {gpus} {engine} {label}.parquet")
+    (sync,) = traces["sync"]
+    pace, recorded = statistics.median(paces), sync.info.ledger["recorded_ns"]
+    usual_us = statistics.median(times["sync"]) / 1e3
     rows = {}
     for engine in ENGINES:
         # Of the same turns as the others: a host may be twice as slow in another minute.
-        predicted = ss.what_if(traces["sync"], engine=engine, measured_us=statistics.median(times["sync"]) / 1e3)
-        # With the host's calls as in a recorded run: what is exposed is known of such runs, and hangs on them.
-        alone = ss.what_if(traces["sync"], engine=engine)
-        shown = {"measured": traces[engine], "predicted": alone, "simulated": preview[engine]}
+        predicted = ss.what_if(sync, engine=engine, measured_us=usual_us)
+        alone = ss.what_if(sync, engine=engine)
+        # What is exposed is known of recorded runs, in which the host also records events.
+        as_run = ss.what_if(sync, engine=engine, measured_us=recorded / 1e3)
+        dearer = as_run.scenario.host.pace / predicted.scenario.host.pace
+        preview, paced, slower = (simulated(program, engine, device, one) for one in (1.0, pace, pace * dearer))
+        told = "graph" in engine and all(trace.info.calibration.get("by_cupti") for trace in traces[engine])
         equal = [bool(np.array_equal(one, other)) for one, other in zip(results[engine], results["sync"], strict=True)]
         rows[engine] = {
             "measured_us": statistics.median(times[engine]) / 1e3,
             "least_us": min(times[engine]) / 1e3,
             "predicted_us": predicted.info.ledger["recorded_ns"] / 1e3,
             "predicted_of_trace_alone_us": alone.predicted_ns / 1e3,
-            "simulated_us": preview[engine].info.ledger["recorded_ns"] / 1e3,
-            "simulated_at_pace_us": paced[engine].info.ledger["recorded_ns"] / 1e3,
+            "simulated_us": preview.info.ledger["recorded_ns"] / 1e3,
+            "simulated_at_pace_us": paced.info.ledger["recorded_ns"] / 1e3,
             "replay_us": replays.get(engine),
             "equal_to_sync": all(equal),
-            "exposed": {kind: exposed(trace) for kind, trace in shown.items()},
+            "exposed": {
+                "measured": [exposed(trace) for trace in traces[engine]],
+                "by": "CUPTI" if told else "events",
+                "cupti": [exposed(trace) for trace in by_cupti.get(engine, [])],
+                "predicted": exposed(as_run),
+                "simulated": exposed(slower),
+                "predicted as recorded": exposed(as_run, None if told else seen_by_events(as_run)),
+                "simulated as recorded": exposed(slower, None if told else seen_by_events(slower)),
+            },
         }
     return {
         "workload": name,
         "settings": settings,
         "gpus": gpus,
-        "replays": count,
+        "replays": REPLAYS,
         "engines": rows,
-        "pace": statistics.median(paces),
+        "pace": pace,
         "paces": paces,
         "device": device.info.name,
         "details": dict(device.info.details),
@@ -146,6 +165,7 @@ def simulated(program: Any, engine: str, device: Any, pace: float = 1.0) -> Any:
     from streamscope.measuring.simulation import without_data
     from streamscope.recording.communication import communication_of
     from streamscope.recording.device_log import DeviceLogRecorder, logged_run
+    from streamscope.recording.origins import origins_of
     from streamscope.trace.trace import Trace
 
     model, links = _model(device), LinkModel.load()
@@ -156,21 +176,62 @@ def simulated(program: Any, engine: str, device: Any, pace: float = 1.0) -> Any:
     prepared.capture()
     spans, info = DeviceLogRecorder(host, host.log).spans(prepared, logged_run(prepared, host.log))
     collectives, peers = communication_of(program, spans)
-    return Trace(spans, info, collectives=collectives, peers=peers)
+    return Trace(spans, info, origins_of(prepared.plan, host.estimate_ns), collectives=collectives, peers=peers)
 
 
-def exposed(trace: Any) -> dict[str, float]:
-    """Return on each GPU the share of communication with no other kernel beside it."""
+def _by_cupti(device: Any, prepared: Any, reload: Any) -> list[Any]:
+    """Return runs that CUPTI recorded: it makes calls dearer, and the launch of a graph four times as long."""
+    from streamscope.recording.cupti import CuptiRecorder
+
+    return [run.trace({}, {}) for run in CuptiRecorder.on(device).runs(prepared, reload)[1]]
+
+
+def seen_by_events(trace: Any) -> Any:
+    """Return the starts that a recording by events would show of a run as the model has it.
+
+    Events tell when a kernel ended and when a collective could begin. How long the kernel takes they tell of it alone, so its second round
+    of blocks beside a collective is not seen, nor that the collective waited for multiprocessors.
+    """
+    import numpy as np
+
+    from streamscope.devices.link_model import LAUNCHING
+
+    spans, parts, scenario = trace.spans, set(trace.collectives.span.tolist()), getattr(trace, "scenario", None)
+    alone_ns = {(one, part): ns for one, part, _, ns in trace.origins.launches.tolist()}
+    alone_ns |= {task.place: task.alone_ns for task in scenario.tasks} if scenario else {}
+    before: dict[Any, list[Any]] = {}
+    for *earlier, operation, part in trace.origins.dependencies.tolist():
+        before.setdefault((operation, part), []).append(tuple(earlier))
+    known_ns: dict[Any, float] = {}
+    starts = np.array(spans.start_ns)
+    columns = (spans.operation, spans.part, spans.kind, spans.lane, spans.start_ns, spans.end_ns)
+    for row, (operation, part, kind, lane, start, end) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        place = operation, part
+        if kind < 8:  # The call that launches all parts is that of the last one.
+            known_ns |= {("call", operation, one): end - LAUNCHING * one / (part + 1) * (end - start) for one in range(part + 1)}
+            continue
+        if row in parts:
+            ready = [known_ns[one] for one in (*before.get(place, []), lane, ("call", *place)) if one in known_ns]
+            starts[row] = min(start, max(ready, default=start))
+        elif kind == 8 and place in alone_ns:
+            starts[row] = max(start, end - alone_ns[place])
+        known_ns[place] = known_ns[lane] = end
+    return starts
+
+
+def exposed(trace: Any, start_ns: Any = None) -> dict[str, float]:
+    """Return on each GPU the share of communication with no other kernel beside it; with other starts, if some are given."""
     import numpy as np
 
     spans = trace.spans
+    start_ns = spans.start_ns if start_ns is None else start_ns
     parts = np.zeros(len(spans), bool)
     parts[trace.collectives.span] = True
     parts[trace.peers.span] = True
     found = {}
     for gpu in trace.gpus:
         own = np.isin(spans.lane, [lane for lane, number in enumerate(spans.gpus) if number == gpu]) & np.isin(spans.kind, [8, 9, 10])
-        talk, work = (_union(list(zip(spans.start_ns[mask], spans.end_ns[mask], strict=True))) for mask in (own & parts, own & ~parts))
+        talk, work = (_union(list(zip(start_ns[mask], spans.end_ns[mask], strict=True))) for mask in (own & parts, own & ~parts))
         total = sum(b - a for a, b in talk)
         hidden = sum(max(0, min(b, d) - max(a, c)) for a, b in talk for c, d in work)
         found[str(gpu)] = float(1 - hidden / total) if total else 0.0

@@ -7,7 +7,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel, KernelCost, Residency
-from streamscope.devices.link_model import LinkModel
+from streamscope.devices.link_model import LAUNCHING, LinkModel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepare import prepare
 from streamscope.recording.device_log import DeviceLogRecorder
@@ -153,3 +153,16 @@ def test_a_graph_over_several_gpus_begins_before_its_launch_ends():
     branches_ns = device.model.graph_root_ns + device.model.graph_leaf_ns  # Each GPU has a first and a last node.
     begun_ns = device.model.graph_launch_latency_ns + links.graph_join_ns / 2 - branches_ns - tail_ns
     assert first_ns - spans.end_ns[call] == pytest.approx(begun_ns, abs=2)
+
+
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_one_call_launches_the_parts_of_a_collective_at_its_end_the_first_gpu_last(gpus):
+    """Not spread over the call: GPU 0 would wait in a collective for the rest of the call, and that would seem communication."""
+    device = SimulatedDevice(gpus=gpus)
+    prepared = prepare(lambda *values: tuple(ss.ops.all_reduce(values)), *[np.ones(8, np.float32)] * gpus, engine="async", device=device)
+    spans = DeviceLogRecorder(device, device.log).record(prepared).spans
+    (call,), parts = np.flatnonzero(spans.kind == SpanKind.LAUNCH), np.flatnonzero(spans.kind == SpanKind.KERNEL)
+    assert spans.duration_ns[call] == round(device.links.call_ns(gpus))
+    launched_ns = spans.start_ns[parts] - device.model.launch_latency_ns
+    early_ns = {int(part): spans.end_ns[call] - ns for part, ns in zip(spans.part[parts], launched_ns, strict=True)}
+    assert early_ns == {part: pytest.approx(LAUNCHING * part / gpus * spans.duration_ns[call], abs=2) for part in range(gpus)}

@@ -24,6 +24,8 @@ NEIGHBOURS = ("matmul", "elementwise")
 """Kernels that were measured beside a collective: one that computes on all multiprocessors, and one that memory limits."""
 PRIORITIES = ("equal", "communication")
 """Of the streams of kernels and collectives: equal, or communication first. Kernels first is as equal: it was measured, too."""
+LAUNCHING = 0.6
+"""Share of a collective's call in which NCCL launches the parts, at its end, that of the first GPU last: by CUPTI, on two H100."""
 _FROM = "measure it anew with `streamscope calibrate --gpus 2`"
 
 

@@ -13,7 +13,7 @@ from streamscope.arguments import whole_number
 from streamscope.arrays import Array
 from streamscope.device_entry import MOST_GPUS
 from streamscope.devices.cost_model import CostModel, Prices, Residency
-from streamscope.devices.link_model import LinkModel
+from streamscope.devices.link_model import LAUNCHING, LinkModel
 from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Buffer, Call, Event, Graph, MemoryBlock, Stream
 from streamscope.devices.simulated.core import Core, Delays
@@ -283,7 +283,7 @@ class SimulatedDevice:
             for part, stream, sources, targets in zip(parts, own, reads, writes, strict=True)
         ]
         modelled_ns = self.links.call_ns(len(parts)) / len(parts)
-        calls_ns = [self._prices.call_ns(part) if self._measured else modelled_ns for part in parts]
+        call_ns = sum(self._prices.call_ns(part) if self._measured else modelled_ns for part in parts)
 
         def run() -> None:
             # Nothing that can fail stands between the parts: one alone would wait for ever.
@@ -292,8 +292,9 @@ class SimulatedDevice:
                 for stream in own:
                     stream.make_room()
                 with deferred():
-                    for stream, work, call_ns in zip(own, works, calls_ns, strict=True):
-                        stream.launch(work, call_ns)
+                    own[0].launch(works[0], call_ns)
+                    for number, (stream, work) in enumerate(zip(own[1:], works[1:], strict=True), 1):
+                        stream.launch(work, 0.0, number / len(own) * LAUNCHING * call_ns)
 
         return run
 
