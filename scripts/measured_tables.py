@@ -12,7 +12,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -681,38 +681,65 @@ def reading() -> str:
     return f"{first}\n{second}\n{both}\n{cores} cores, {found['date'][:10]}.\n"
 
 
-EXPOSED = "exposed share within 0.05"
-
-
 def several_gpus() -> str:
-    """Return the errors of predicted and simulated times over several GPUs, by number of GPUs and engine."""
-    cases = [case for host in data("several_gpus")["hosts"] for case in host["cases"]]
+    """Return the errors of predicted and simulated times over several GPUs, and those of the exposed share."""
+    found = data("several_gpus")
+    cases = [case for host in found["hosts"] for case in host["cases"]]
     kinds = ("predicted_us", "predicted_of_trace_alone_us", "simulated_at_pace_us", "simulated_us")
-
-    def row(name: str, found: list[Any]) -> list[str]:
-        errors = [[abs(one[kind] / one["measured_us"] - 1) for one in found] for kind in kinds]
-        told = [f"{statistics.median(each):.1%}, {max(each):.1%}" for each in errors]
-        return [name, str(len(found)), *told, *(close([one["exposed"] for one in found], kind) for kind in ("predicted", "simulated"))]
-
-    def close(found: list[Any], kind: str) -> str:
-        far = [max(abs(one["measured"][gpu] - one[kind][gpu]) for gpu in one["measured"]) for one in found if kind in one]
-        return f"{sum(each <= 0.05 for each in far)} of {len(far)}" if far else ""
-
-    rows = [
-        row(f"`{engine}`, {gpus} GPUs", [case["engines"][engine] for case in cases if case["gpus"] == gpus])
+    groups = [
+        (f"`{engine}`, {gpus} GPUs", [case["engines"][engine] for case in cases if case["gpus"] == gpus])
         for gpus in sorted({case["gpus"] for case in cases})
         for engine in cases[0]["engines"]
     ]
-    rows.append(row("all", [one for case in cases for one in case["engines"].values()]))
-    heads = (
-        "predicted",
-        "of the trace alone",
-        "simulated at the host's pace",
-        "simulated",
-        *(f"{EXPOSED}, {kind}" for kind in ("predicted", "simulated")),
+    every = [one for _, runs in groups for one in runs]
+
+    def errors(runs: list[Any]) -> list[str]:
+        each = [[abs(one[kind] / one["measured_us"] - 1) for one in runs] for kind in kinds]
+        return [f"{statistics.median(one):.1%}, {max(one):.1%}" for one in each]
+
+    heads = ("predicted", "of the trace alone", "simulated at the host's pace", "simulated")
+    times = table(
+        ["error: median, worst", "runs", *heads], [[name, str(len(runs)), *errors(runs)] for name, runs in [*groups, ("all", every)]]
     )
-    cards = "; ".join(f"{host['card']}, {host['date'][:10]}" for host in data("several_gpus")["hosts"])
-    return f"{table(['error: median, worst', 'runs', *heads], rows)}\n{cards}.\n"
+    told = [one["exposed"] for one in every if "by" in one["exposed"]]
+    pairs = [pair for one in told for pair in combinations(one["measured"], 2)]
+    rows = [
+        ["a recording against another of the same", _within([_farthest([one], other) for one, other in pairs]), ""],
+        ["CUPTI", _within([_farthest(one["measured"], _middle(one["cupti"])) for one in told if one["cupti"]]), ""],
+    ]
+    rows += [
+        [
+            f"{kind}{how}",
+            _within([_farthest(one["measured"], one[kind + how]) for one in told]),
+            _within([_beyond(one, kind + how) for one in told]),
+        ]
+        for kind in ("predicted", "simulated")
+        for how in (" as recorded", "")
+    ]
+    cards = "; ".join(f"{host['card']}, {host['date'][:10]}" for host in found["hosts"])
+    return f"{times}\n{table(['exposed share, within 0.05', 'of the median recording', 'of all recordings'], rows)}\n{cards}.\n"
+
+
+_Shares = Mapping[str, float]
+
+
+def _middle(recordings: Sequence[_Shares]) -> dict[str, float]:
+    return {gpu: statistics.median(one[gpu] for one in recordings) for gpu in recordings[0]}
+
+
+def _farthest(recordings: Sequence[_Shares], shares: _Shares) -> float:
+    """Return how far shares are from the median recording, on the worst GPU."""
+    return max(abs(shares[gpu] - each) for gpu, each in _middle(recordings).items())
+
+
+def _beyond(told: Mapping[str, Any], kind: str) -> float:
+    """Return how far shares are beyond all recordings of a run, on the worst GPU."""
+    every = {gpu: [one[gpu] for one in (*told["measured"], *told["cupti"])] for gpu in told[kind]}
+    return max(float(max(0.0, min(each) - told[kind][gpu], told[kind][gpu] - max(each))) for gpu, each in every.items())
+
+
+def _within(far: Sequence[float]) -> str:
+    return f"{sum(each <= 0.05 for each in far)} of {len(far)}"
 
 
 def recorded_hosts() -> str:

@@ -16,6 +16,7 @@ from streamscope.devices.simulated.streams import Item, SimulatedEvent, Simulate
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
 from streamscope.order.graph import successors, without_implied
+from streamscope.program.launch import LaunchKind
 from streamscope.words import counted
 
 UPDATE_SHARE = 1 / 3
@@ -36,6 +37,11 @@ class Node:
     def is_copy(self) -> bool:
         """Whether it is a copy between host and device."""
         return isinstance(self.content, BoundLaunch) and not self.content.launch.kind.on_multiprocessors
+
+    @property
+    def launch_kind(self) -> LaunchKind | None:
+        """Which part of a device does its work; None for an event."""
+        return self.content.launch.kind if isinstance(self.content, BoundLaunch) else None
 
     @property
     def gap_ns(self) -> float:
@@ -165,12 +171,22 @@ class Capture:
 class OverGpus:
     """Costs of a graph over several GPUs beyond those of one on a single GPU: the host's, and until all GPUs have joined.
 
-    ``tail_ns`` of the host's are left when the first GPUs begin.
+    ``tail_ns`` of the host's are left when the first GPUs begin. A part of a collective begins ``collective_ns`` later than a kernel would
+    behind the same work, a copy between GPUs ``copy_ns``, and so does what comes after that.
     """
 
     call_ns: float = 0.0
     tail_ns: float = 0.0
     join_ns: float = 0.0
+    collective_ns: float = 0.0
+    copy_ns: float = 0.0
+
+    def gap_ns(self, before: Node, after: Node) -> float:
+        """Return by how much the gap between two nodes is longer than in a graph on one GPU."""
+        earlier, later = before.launch_kind, after.launch_kind
+        copies = (earlier is LaunchKind.COPY_PEER) + (later is LaunchKind.COPY_PEER)
+        joins = later is LaunchKind.COLLECTIVE is not earlier
+        return copies * self.copy_ns + joins * self.collective_ns
 
 
 _ON_ONE = OverGpus()
@@ -222,7 +238,7 @@ class SimulatedGraph:
         own = self.core.own(SimulatedStream, stream)
         if own.capture is not None:
             raise own.capture.fail("a graph was launched on a captured stream", hint="capture the work itself instead")
-        run = _GraphRun(self._nodes, self._edges, own, previous=self._latest, join_ns=self._over_gpus.join_ns)
+        run = _GraphRun(self._nodes, self._edges, own, self._latest, self._over_gpus)
         model, branching = self.core.model, self._edges.branching
         with self.core.lock, deferred():
             call_ns = model.graph_launch_ns(self.node_count, self._edges.copies, branching)
@@ -249,13 +265,13 @@ class _Edges:
 class _GraphRun:
     """One run of a graph on a stream: each node starts when those are done that it depends on, and the front end has time for it."""
 
-    def __init__(self, nodes: Sequence[Node], edges: _Edges, stream: SimulatedStream, previous: Moment, join_ns: float) -> None:
+    def __init__(self, nodes: Sequence[Node], edges: _Edges, stream: SimulatedStream, previous: Moment, over_gpus: OverGpus) -> None:
         self._core = core = stream.core
         self._nodes = nodes
         self._edges = edges
         self._stream = stream
         self._previous = previous
-        self._join_ns = join_ns
+        self._over_gpus = over_gpus
         self._id = next(core.replay_ids)
         self._free_ns = -math.inf  # When the front end has time for the next node.
         self._missing = [0] * len(nodes)
@@ -279,10 +295,10 @@ class _GraphRun:
         """Start when the stream lets it and the graph's previous run is done."""
         model = self._core.model
         start_ns = stream.work_start_ns(item.arrival_ns, model.graph_launch_latency_ns)
-        if self._join_ns:
+        if join_ns := self._over_gpus.join_ns:
             # Other GPUs join, half of it behind the launch, or all of it behind the work before.
-            idle_ns = item.arrival_ns + model.graph_launch_latency_ns + self._join_ns / 2
-            start_ns = max(idle_ns, start_ns + (self._join_ns if start_ns > item.arrival_ns + model.graph_launch_latency_ns else 0.0))
+            idle_ns = item.arrival_ns + model.graph_launch_latency_ns + join_ns / 2
+            start_ns = max(idle_ns, start_ns + (join_ns if start_ns > item.arrival_ns + model.graph_launch_latency_ns else 0.0))
         self._core.timeline.at(start_ns, lambda: self._previous.then(self._start))
 
     def _start(self) -> None:
@@ -328,6 +344,8 @@ class _GraphRun:
             self._missing[successor] -= 1
             if not self._missing[successor]:
                 gap_ns = model.graph_node_gap_ns + self._nodes[successor].gap_ns
+                if self._over_gpus is not _ON_ONE:
+                    gap_ns += self._over_gpus.gap_ns(self._nodes[index], self._nodes[successor])
                 self._ready(successor, gap_ns + (model.graph_crossing_ns if crossing[successor] else 0.0))
         if not self._unfinished:
             self._finish()
