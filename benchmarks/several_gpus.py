@@ -31,7 +31,8 @@ CASES: list[tuple[str, dict[str, int]]] = [
     ("expert-parallel", {"blocks": 2, "width": 2048, "tokens": 512}),
 ]
 ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
-REPEATS, REPLAYS, RECORDINGS = 20, 1_000, 3
+REPEATS, REPLAYS, RECORDINGS = 20, 1_000, 2
+"""So many recordings follow the first one, where communication is hidden."""
 
 
 def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None = None) -> dict[str, Any]:
@@ -71,31 +72,33 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None
             prepared[engine].run()
         prepared[engine].wait()
         replays[engine] = (time.perf_counter_ns() - begin) / REPLAYS / 1e3
-    traces = {engine: [recorder_of(device).record(each, partial(each.load, inputs))] for engine, each in prepared.items()}
-    # Where nothing hides it, each recording says so.
+    recorder = recorder_of(device)
+
+    def recorded(engine: str) -> Any:
+        return recorder.record(prepared[engine], partial(prepared[engine].load, inputs))
+
+    traces = {engine: [recorded(engine)] for engine in ENGINES}
+    # Where nothing hides it, each recording says so. In turns, as a host may be twice as slow in another minute.
     hidden = [engine for engine, (trace,) in traces.items() if min(exposed(trace).values()) < 1]
-    for engine in hidden:
-        traces[engine] += [
-            recorder_of(device).record(prepared[engine], partial(prepared[engine].load, inputs)) for _ in range(RECORDINGS - 1)
-        ]
+    for engine in RECORDINGS * ["sync", *hidden] if hidden else []:
+        traces[engine].append(recorded(engine))
     by_cupti = {engine: _by_cupti(device, prepared[engine], partial(prepared[engine].load, inputs)) for engine in hidden}
     if folder is not None:
         for engine, found in traces.items():
             for number, trace in enumerate(found + by_cupti.get(engine, [])[:1]):
                 label = "cupti" if number == len(found) else number
                 trace.save(folder / f"{name} {' '.join(map(str, settings.values()))} {gpus} {engine} {label}.parquet")
-    (sync,) = traces["sync"]
-    pace, recorded = statistics.median(paces), sync.info.ledger["recorded_ns"]
-    usual_us = statistics.median(times["sync"]) / 1e3
+    pace, usual_us = statistics.median(paces), statistics.median(times["sync"]) / 1e3
     rows = {}
     for engine in ENGINES:
-        # Of the same turns as the others: a host may be twice as slow in another minute.
-        predicted = ss.what_if(sync, engine=engine, measured_us=usual_us)
-        alone = ss.what_if(sync, engine=engine)
+        # Of the same turns as the others.
+        predicted = ss.what_if(traces["sync"][0], engine=engine, measured_us=usual_us)
+        alone = ss.what_if(traces["sync"][0], engine=engine)
         # What is exposed is known of recorded runs, in which the host also records events.
-        as_run = ss.what_if(sync, engine=engine, measured_us=recorded / 1e3)
-        dearer = as_run.scenario.host.pace / predicted.scenario.host.pace
+        as_run = [ss.what_if(sync, engine=engine, measured_us=sync.info.ledger["recorded_ns"] / 1e3) for sync in traces["sync"]]
+        dearer = statistics.median(one.scenario.host.pace for one in as_run) / predicted.scenario.host.pace
         preview, paced, slower = (simulated(program, engine, device, one) for one in (1.0, pace, pace * dearer))
+        # Of a graph, either all of it is CUPTI's, or events alone tell.
         told = "graph" in engine and all(trace.info.calibration.get("by_cupti") for trace in traces[engine])
         equal = [bool(np.array_equal(one, other)) for one, other in zip(results[engine], results["sync"], strict=True)]
         rows[engine] = {
@@ -111,10 +114,10 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None
                 "measured": [exposed(trace) for trace in traces[engine]],
                 "by": "CUPTI" if told else "events",
                 "cupti": [exposed(trace) for trace in by_cupti.get(engine, [])],
-                "predicted": exposed(as_run),
-                "simulated": exposed(slower),
-                "predicted as recorded": exposed(as_run, None if told else seen_by_events(as_run)),
-                "simulated as recorded": exposed(slower, None if told else seen_by_events(slower)),
+                "predicted": [exposed(one) for one in as_run],
+                "simulated": [exposed(slower)],
+                "predicted as recorded": [exposed(one, None if told else seen_by_events(one)) for one in as_run],
+                "simulated as recorded": [exposed(slower, None if told else seen_by_events(slower))],
             },
         }
     return {

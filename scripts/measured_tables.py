@@ -710,7 +710,7 @@ def several_gpus() -> str:
     rows += [
         [
             f"{kind}{how}",
-            _within([_farthest(one["measured"], one[kind + how]) for one in told]),
+            _within([_farthest(one["measured"], _middle(one[kind + how])) for one in told]),
             _within([_beyond(one, kind + how) for one in told]),
         ]
         for kind in ("predicted", "simulated")
@@ -734,8 +734,9 @@ def _farthest(recordings: Sequence[_Shares], shares: _Shares) -> float:
 
 def _beyond(told: Mapping[str, Any], kind: str) -> float:
     """Return how far shares are beyond all recordings of a run, on the worst GPU."""
-    every = {gpu: [one[gpu] for one in (*told["measured"], *told["cupti"])] for gpu in told[kind]}
-    return max(float(max(0.0, min(each) - told[kind][gpu], told[kind][gpu] - max(each))) for gpu, each in every.items())
+    shares = _middle(told[kind])
+    every = {gpu: [one[gpu] for one in (*told["measured"], *told["cupti"])] for gpu in shares}
+    return max(float(max(0.0, min(each) - shares[gpu], shares[gpu] - max(each))) for gpu, each in every.items())
 
 
 def _within(far: Sequence[float]) -> str:
