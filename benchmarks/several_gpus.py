@@ -1,8 +1,9 @@
 """Programs over several GPUs: every engine measured, predicted from the sync trace, and simulated from the cost model alone.
 
-    python benchmarks/several_gpus.py GPUS FILE [SECONDS [FIRST [FOLDER]]]
+    python benchmarks/several_gpus.py GPUS FILE [SECONDS [FIRST [FOLDER [RECORDINGS]]]]
 
-FIRST is the number of the case to begin with. The traces go to FOLDER.
+FIRST is the number of the case to begin with. The traces go to FOLDER. Where communication is hidden, so many RECORDINGS follow the first one,
+and those by CUPTI.
 It takes all GPUs of a host of that many, and writes after each case, so that a cut loses nothing. Each case is a process with a time limit,
 since collectives can hang.
 """
@@ -32,10 +33,9 @@ CASES: list[tuple[str, dict[str, int]]] = [
 ]
 ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
 REPEATS, REPLAYS, RECORDINGS = 20, 1_000, 2
-"""So many recordings follow the first one, where communication is hidden."""
 
 
-def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None = None) -> dict[str, Any]:
+def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None = None, recordings: int = RECORDINGS) -> dict[str, Any]:
     """Measure one case in this process; keep its traces in a folder."""
     import numpy as np
 
@@ -80,9 +80,9 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None
     traces = {engine: [recorded(engine)] for engine in ENGINES}
     # Where nothing hides it, each recording says so. In turns, as a host may be twice as slow in another minute.
     hidden = [engine for engine, (trace,) in traces.items() if min(exposed(trace).values()) < 1]
-    for engine in RECORDINGS * ["sync", *hidden] if hidden else []:
+    for engine in recordings * ["sync", *hidden] if hidden else []:
         traces[engine].append(recorded(engine))
-    by_cupti = {engine: _by_cupti(device, prepared[engine], partial(prepared[engine].load, inputs)) for engine in hidden}
+    by_cupti = {engine: _by_cupti(device, prepared[engine], partial(prepared[engine].load, inputs)) for engine in hidden if recordings}
     if folder is not None:
         for engine, found in traces.items():
             for number, trace in enumerate(found + by_cupti.get(engine, [])[:1]):
@@ -253,7 +253,7 @@ def _union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def main() -> None:
     gpus, file, limit_s = int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 600.0
-    begin, rows, folder = time.monotonic(), [], sys.argv[5:6]
+    begin, rows, folder = time.monotonic(), [], sys.argv[5:7]
     for number in range(int(sys.argv[4]) if len(sys.argv) > 4 else 0, len(CASES)):
         if time.monotonic() - begin > limit_s:
             break
@@ -270,6 +270,6 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--case":
         name, settings = CASES[int(sys.argv[2])]
-        print(json.dumps(measured(name, settings, int(sys.argv[3]), *map(Path, sys.argv[4:5]))))
+        print(json.dumps(measured(name, settings, int(sys.argv[3]), *map(Path, sys.argv[4:5]), *map(int, sys.argv[5:6]))))
     else:
         main()

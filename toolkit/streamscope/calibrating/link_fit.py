@@ -89,12 +89,16 @@ def _graphs(steps: _Steps) -> dict[str, float]:
     return {
         "graph_call_ns": _whole(median(each["graph_call_ns"] for each in short)),
         "graph_join_ns": _whole(max(1.0, median(each["graph_alone_ns"] - each["graph_ns"] for each in short))),
-        "graph_gpu_ns": _GRAPH_GPU_NS,
-        "graph_part_ns": _GRAPH_PART_NS,
+        **_OF_GRAPHS,
     }
 
 
-_GRAPH_GPU_NS, _GRAPH_PART_NS = 2_700.0, 1_450.0
+_OF_GRAPHS = {
+    "graph_gpu_ns": 2_700.0, "graph_part_ns": 1_450.0, "graph_collective_ns": 3_500.0, "graph_copy_ns": 2_000.0, "graph_arrival_ns": 7_000.0,
+}  # fmt: skip
+_GAPS = (
+    "measured on 2 H100 and 4 H200 by graphs of kernels with collectives and copies, benchmarks/results/graph_gaps.json; not measured here"
+)
 _GRAPHS = "measured on 2 and 4 H100 by launches of graphs of 12 to 376 nodes, benchmarks/results/graph_launches.json; not measured here"
 
 
@@ -161,6 +165,7 @@ def _how(gpus: int, costs: CostModel) -> dict[str, str]:
         "graph_join_ns": "measured: by how much such a graph takes longer than each further collective in it, by events on the first GPU",
         "graph_gpu_ns": _GRAPHS,
         "graph_part_ns": _GRAPHS,
+        **dict.fromkeys(("graph_collective_ns", "graph_copy_ns", "graph_arrival_ns"), _GAPS),
         "kernel_speed": f"{beside}; a 4096 x 4096 float16 product, an addition of 67 million float32",
         "collective_speed": beside,
     }

@@ -51,10 +51,13 @@ class LinkModel:
         Host: a collective over so many GPUs, put on all their streams in one group.
     graph_call_ns, graph_join_ns : float
         A graph over several GPUs, which begins and ends on one of them. Host: launching it. GPUs: its time beyond that of its nodes,
-        if it waits for work before it on its stream. On idle GPUs, the launch takes as long and hides half of that.
+        if it waits for work before it on its stream. On idle GPUs, the launch hides that.
     graph_gpu_ns, graph_part_ns : float
         Host: by how much that launch takes longer for each GPU beyond the second, and for each GPU's part of a collective. The first
         GPUs begin before that.
+    graph_collective_ns, graph_copy_ns, graph_arrival_ns : float
+        In such a graph, GPUs: by how much later than another kernel a part of a collective begins behind a kernel; by how much later a
+        copy between GPUs begins; and how long after its end the work begins that waits for it on the other GPU.
     kernel_speed, collective_speed : mapping of str to mapping of str to pairs (bytes, share)
         Speed of kernels beside all-reduces of so many bytes, and of the all-reduces beside the kernels, as shares of their speeds alone.
         By the priorities of their streams, and by kind of kernel: a matrix product or an element-wise one. Waiting for multiprocessors
@@ -88,6 +91,9 @@ class LinkModel:
     graph_join_ns: float
     graph_gpu_ns: float
     graph_part_ns: float
+    graph_collective_ns: float
+    graph_copy_ns: float
+    graph_arrival_ns: float
     kernel_speed: Mapping[str, Mapping[str, Points]]
     collective_speed: Mapping[str, Mapping[str, Points]]
     provenance: Provenance
@@ -105,7 +111,7 @@ class LinkModel:
             tables = {first: _checked_curves(name, table, NEIGHBOURS) for first, table in getattr(self, name).items()}
             object.__setattr__(self, name, tables)
         object.__setattr__(self, "call_points", checked_points("link model: call_points", self.call_points))
-        for name in ("channel_threads", "hop_ns", "graph_call_ns", "graph_join_ns", "graph_gpu_ns", "graph_part_ns", "speed"):
+        for name in ("channel_threads", "hop_ns", "speed", *(item.name for item in fields(self) if item.name.startswith("graph_"))):
             _check_positive(name, getattr(self, name))
 
     @classmethod

@@ -365,7 +365,8 @@ class SimulatedDevice:
             return OverGpus()
         parts = sum(launch.collective is not None for launch in launches)
         links = self.links
-        return OverGpus(links.graph_launch_ns(gpus, parts), links.graph_tail_ns(gpus, parts), links.graph_join_ns)
+        later = (links.graph_collective_ns, links.graph_copy_ns, links.graph_arrival_ns)
+        return OverGpus(links.graph_launch_ns(gpus, parts), links.graph_tail_ns(gpus, parts), links.graph_join_ns, *later)
 
     def _capture(self, stream: Stream) -> Capture:
         own = self._core.own(SimulatedStream, stream)

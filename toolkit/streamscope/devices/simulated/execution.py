@@ -213,8 +213,8 @@ class RunningKernel:
     """It is a matrix product."""
     beside: Mapping[bool, float] | None = None
     """Of a collective: the speeds of kernels beside it, of matrix products (True) and of others."""
-    held_up: bool = False
-    """A collective lets it run in rounds only: it does not slow it in another way."""
+    held_up_ns: float = 0.0
+    """Time alone of blocks that wait until others have run, or a collective has ended, which does not slow them in another way."""
     speed: float = 1.0
     """Of its speed alone."""
 
@@ -247,8 +247,8 @@ class Multiprocessors:
         self._progress()
         held_up_ns = self._held_up_ns(held, alone_ns)
         # A kernel that waits for another is over with that when the collective begins, and is slowed as any other.
-        held_up = held_up_ns > 0 and any(each.beside is not None for each in self._running)
-        kernel = RunningKernel(self, held, alone_ns + held_up_ns, finished, product, beside, held_up)
+        waiting_ns = alone_ns if held_up_ns and any(each.beside is not None for each in self._running) else 0.0
+        kernel = RunningKernel(self, held, alone_ns + held_up_ns, finished, product, beside, waiting_ns)
         self._running.append(kernel)
         self._rate()
         return kernel
@@ -326,7 +326,7 @@ class Multiprocessors:
             held = kernel.held
             crowded = self._crowded_efficiency([*small, held]) if held.whole else beside if held.half else everyone
             kernel.speed = 1.0 if crowded is None else min(1.0, crowded / self._model.efficiency(held.load))
-            if collectives and kernel.beside is None and not kernel.held_up:
+            if collectives and kernel.beside is None and not kernel.held_up_ns:
                 kernel.speed = min(kernel.speed, *(each[kernel.product] for each in collectives))
 
     def _crowded_efficiency(self, held: Sequence[Residency]) -> float | None:
@@ -340,6 +340,10 @@ class Multiprocessors:
         self._progress()
         # Taken off the chip before `finished`, which may start the next kernel at once.
         self._running.remove(kernel)
+        if kernel.beside is not None and all(each.beside is None for each in self._running):
+            for each in self._running:
+                if each.held_up_ns:  # Its other blocks begin now, if they have not.
+                    each.remaining_ns, each.held_up_ns = min(each.remaining_ns, each.held_up_ns), 0.0
         self._rate()
         kernel.finished()
 

@@ -19,6 +19,8 @@ from streamscope.order.graph import successors, without_implied
 from streamscope.program.launch import LaunchKind
 from streamscope.words import counted
 
+BEHIND_ANOTHER_NS = 500.0
+"""By how much later than a kernel a collective begins behind another one, whose table has the rest: a kernel that waits, too, is first."""
 UPDATE_SHARE = 1 / 3
 """Host cost of updating a graph, as a share of instantiating it: assumed, not measured."""
 
@@ -171,8 +173,9 @@ class Capture:
 class OverGpus:
     """Costs of a graph over several GPUs beyond those of one on a single GPU: the host's, and until all GPUs have joined.
 
-    ``tail_ns`` of the host's are left when the first GPUs begin. A part of a collective begins ``collective_ns`` later than a kernel would
-    behind the same work, a copy between GPUs ``copy_ns``, and so does what comes after that.
+    ``tail_ns`` of the host's are left when the first GPUs begin; idle GPUs have joined by then. Behind a kernel, a part of a collective
+    begins ``collective_ns`` later than another kernel would. A copy between GPUs begins ``copy_ns`` later, and work on the GPU that it
+    goes to ``arrival_ns`` after its end.
     """
 
     call_ns: float = 0.0
@@ -180,13 +183,18 @@ class OverGpus:
     join_ns: float = 0.0
     collective_ns: float = 0.0
     copy_ns: float = 0.0
+    arrival_ns: float = 0.0
 
     def gap_ns(self, before: Node, after: Node) -> float:
         """Return by how much the gap between two nodes is longer than in a graph on one GPU."""
         earlier, later = before.launch_kind, after.launch_kind
-        copies = (earlier is LaunchKind.COPY_PEER) + (later is LaunchKind.COPY_PEER)
-        joins = later is LaunchKind.COLLECTIVE is not earlier
-        return copies * self.copy_ns + joins * self.collective_ns
+        if later is LaunchKind.COPY_PEER:
+            return self.copy_ns
+        if earlier is LaunchKind.COPY_PEER:
+            return self.arrival_ns
+        if later is LaunchKind.COLLECTIVE:
+            return BEHIND_ANOTHER_NS if earlier is later else self.collective_ns
+        return 0.0
 
 
 _ON_ONE = OverGpus()
@@ -295,10 +303,8 @@ class _GraphRun:
         """Start when the stream lets it and the graph's previous run is done."""
         model = self._core.model
         start_ns = stream.work_start_ns(item.arrival_ns, model.graph_launch_latency_ns)
-        if join_ns := self._over_gpus.join_ns:
-            # Other GPUs join, half of it behind the launch, or all of it behind the work before.
-            idle_ns = item.arrival_ns + model.graph_launch_latency_ns + join_ns / 2
-            start_ns = max(idle_ns, start_ns + (join_ns if start_ns > item.arrival_ns + model.graph_launch_latency_ns else 0.0))
+        if start_ns > item.arrival_ns + model.graph_launch_latency_ns:
+            start_ns += self._over_gpus.join_ns
         self._core.timeline.at(start_ns, lambda: self._previous.then(self._start))
 
     def _start(self) -> None:
