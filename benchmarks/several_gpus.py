@@ -2,8 +2,8 @@
 
     python benchmarks/several_gpus.py GPUS FILE [SECONDS [FIRST [FOLDER [RECORDINGS]]]]
 
-FIRST is the number of the case to begin with. The traces go to FOLDER. Where communication is hidden, so many RECORDINGS follow the first one,
-and those by CUPTI.
+FIRST is the number of the case to begin with. The traces go to FOLDER. Where communication is hidden, so many RECORDINGS follow the
+first one, and those by CUPTI.
 It takes all GPUs of a host of that many, and writes after each case, so that a cut loses nothing. Each case is a process with a time limit,
 since collectives can hang.
 """
@@ -270,6 +270,7 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--case":
         name, settings = CASES[int(sys.argv[2])]
-        print(json.dumps(measured(name, settings, int(sys.argv[3]), *map(Path, sys.argv[4:5]), *map(int, sys.argv[5:6]))))
+        folder, recordings = (*sys.argv[4:], "", "")[:2]
+        print(json.dumps(measured(name, settings, int(sys.argv[3]), Path(folder) if folder else None, int(recordings or RECORDINGS))))
     else:
         main()

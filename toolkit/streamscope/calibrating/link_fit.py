@@ -94,8 +94,12 @@ def _graphs(steps: _Steps) -> dict[str, float]:
 
 
 _OF_GRAPHS = {
-    "graph_gpu_ns": 2_700.0, "graph_part_ns": 1_450.0, "graph_collective_ns": 3_500.0, "graph_copy_ns": 2_000.0, "graph_arrival_ns": 7_000.0,
-}  # fmt: skip
+    "graph_gpu_ns": 2_700.0,
+    "graph_part_ns": 1_450.0,
+    "graph_collective_ns": 3_500.0,
+    "graph_copy_ns": 2_000.0,
+    "graph_arrival_ns": 7_000.0,
+}
 _GAPS = (
     "measured on 2 H100 and 4 H200 by graphs of kernels with collectives and copies, benchmarks/results/graph_gaps.json; not measured here"
 )
