@@ -55,9 +55,9 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None
             each.run()
         results[engine] = each.outputs()
     times: dict[str, list[float]] = {engine: [] for engine in ENGINES}
-    paces = []
+    paces, probed = prober(device), []
     for _ in range(REPEATS):
-        paces.append(pace_of(device))
+        probed.append(paces())
         for engine, each in prepared.items():
             each.run()  # Of this engine's calls, none is the first of a turn: the recorded run begins like that, too.
             each.wait()
@@ -88,7 +88,7 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None
             for number, trace in enumerate(found + by_cupti.get(engine, [])[:1]):
                 label = "cupti" if number == len(found) else number
                 trace.save(folder / f"{name} {' '.join(map(str, settings.values()))} {gpus} {engine} {label}.parquet")
-    pace, usual_us = statistics.median(paces), statistics.median(times["sync"]) / 1e3
+    pace, usual_us = tuple(map(statistics.median, zip(*probed, strict=True))), statistics.median(times["sync"]) / 1e3
     rows = {}
     for engine in ENGINES:
         # Of the same turns as the others.
@@ -97,7 +97,10 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None
         # What is exposed is known of recorded runs, in which the host also records events.
         as_run = [ss.what_if(sync, engine=engine, measured_us=sync.info.ledger["recorded_ns"] / 1e3) for sync in traces["sync"]]
         dearer = statistics.median(one.scenario.host.pace for one in as_run) / predicted.scenario.host.pace
-        preview, paced, slower = (simulated(program, engine, device, one) for one in (1.0, pace, pace * dearer))
+        preview, paced, slower = (
+            simulated(program, engine, device, tuple(longer * one for one in each))
+            for each, longer in (((1.0, 1.0, 1.0), 1.0), (pace, 1.0), (pace, dearer))
+        )
         # Of a graph, either all of it is CUPTI's, or events alone tell.
         told = "graph" in engine and all(trace.info.calibration.get("by_cupti") for trace in traces[engine])
         equal = [bool(np.array_equal(one, other)) for one, other in zip(results[engine], results["sync"], strict=True)]
@@ -127,28 +130,57 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None
         "replays": REPLAYS,
         "engines": rows,
         "pace": pace,
-        "paces": paces,
         "device": device.info.name,
         "details": dict(device.info.details),
     }
 
 
-CALLS = ("launch_ns", "matmul_launch_ns", "convolution_launch_ns", "library_launch_ns", "event_record_ns", "stream_wait_ns")
+Paces = tuple[float, float, float]
+"""How long the host takes to launch a kernel, a library's kernel and a collective, as multiples of the models' times."""
+LAUNCHES, LIBRARIES = ("launch_ns", "event_record_ns", "stream_wait_ns"), ("matmul_launch_ns", "convolution_launch_ns", "library_launch_ns")
 
 
-def pace_of(device: Any) -> float:
-    """Return how long the host takes to launch the reference kernel now, as a multiple of the cost model's time."""
-    from streamscope.devices.gates import reference_call
+def prober(device: Any) -> Any:
+    """Return a function that measures the paces of this host now."""
+    import numpy as np
 
-    stream = device.stream("pace")
-    call = reference_call(device, stream)
-    taken = []
-    for _ in range(100):
-        begin = time.perf_counter_ns()
-        call()
-        taken.append(time.perf_counter_ns() - begin)
-    stream.synchronize()
-    return float(statistics.median(taken) / _model(device).launch_ns)
+    import streamscope as ss
+    from streamscope.engines.prepared import prepare_traced
+
+    @ss.program
+    def calls(*values: Any) -> Any:
+        parts = []
+        for number, value in enumerate(values):
+            with ss.gpu(number):
+                parts.append(ss.ops.relu(value @ value))
+        return tuple(ss.ops.all_reduce(parts))
+
+    inputs = [np.zeros((64, 64), np.float16) for _ in range(device.gpus)]
+    prepared = prepare_traced(calls.trace(*inputs), "async", device)
+    prepared.load(inputs)
+    launches = [(bound.call, bound.step.launch) for bound in prepared.bound if hasattr(bound.step, "launch")]
+    launch_ns, library_ns = _model(device).launch_ns, _model(device).matmul_launch_ns
+    modelled_ns = (launch_ns, library_ns, _links().call_ns(device.gpus))
+
+    def paces() -> Paces:
+        taken: list[list[int]] = [[], [], []]
+        for _ in range(30):
+            for call, launch in launches:
+                last = launch.collective is None or launch.part == device.gpus - 1
+                begin = time.perf_counter_ns()
+                call()
+                if last:
+                    taken[2 if launch.collective else launch.library].append(time.perf_counter_ns() - begin)
+            prepared.wait()
+        return tuple(statistics.median(one) / ns for one, ns in zip(taken, modelled_ns, strict=True))
+
+    return paces
+
+
+def _links() -> Any:
+    from streamscope.devices.link_model import LinkModel
+
+    return LinkModel.load()
 
 
 def _model(device: Any) -> Any:
@@ -157,12 +189,8 @@ def _model(device: Any) -> Any:
     return model_of(device.properties["name"].decode())
 
 
-def simulated(program: Any, engine: str, device: Any, pace: float = 1.0) -> Any:
-    """Return the trace of an engine on the simulated host, with the cost model of this GPU; nothing is computed.
-
-    ``pace`` is that of the host's calls, a multiple of the model's.
-    """
-    from streamscope.devices.link_model import LinkModel
+def simulated(program: Any, engine: str, device: Any, paces: Paces = (1.0, 1.0, 1.0)) -> Any:
+    """Return the trace of an engine on the simulated host, with the cost model of this GPU; nothing is computed."""
     from streamscope.devices.simulated import SimulatedDevice
     from streamscope.engines.prepared import Prepared, planned
     from streamscope.measuring.simulation import without_data
@@ -171,9 +199,10 @@ def simulated(program: Any, engine: str, device: Any, pace: float = 1.0) -> Any:
     from streamscope.recording.origins import origins_of
     from streamscope.trace.trace import Trace
 
-    model, links = _model(device), LinkModel.load()
-    model = replace(model, **{name: pace * getattr(model, name) for name in CALLS})
-    links = replace(links, call_points=tuple((gpus, pace * call_ns) for gpus, call_ns in links.call_points))
+    model, links = _model(device), _links()
+    calls = {name: pace * getattr(model, name) for names, pace in zip((LAUNCHES, LIBRARIES), paces[:2], strict=True) for name in names}
+    model = replace(model, **calls)
+    links = replace(links, call_points=tuple((gpus, paces[2] * call_ns) for gpus, call_ns in links.call_points))
     host = SimulatedDevice(model, gpus=program.gpus, links=links)
     prepared = Prepared(without_data(planned(program, engine, host, None)), host)
     prepared.capture()

@@ -111,7 +111,7 @@ def test_a_comparison_is_of_the_gpu_that_the_others_wait_for_under_each_engine()
                 y = y @ w
         return ss.ops.all_reduce([first, y])
 
-    inputs = [np.ones((512, 512), np.float32) for _ in range(4)]
+    inputs = [np.ones((1024, 1024), np.float32) for _ in range(4)]
     runs = ss.compare(uneven, *inputs, engines="async,graph", device="simulated", progress=False)
     assert {run.metrics.gpu for run in runs.values()} == {1} == {runs.to_dict()["gpu"]}
     assert {run.metrics.kernel_count for run in runs.values()} == {5}
@@ -157,11 +157,14 @@ def test_a_replay_does_not_count_beside_its_kernels():
 
 
 def test_a_gpu_without_more_work_was_launched_later_and_waits_have_a_range():
-    function, inputs = ss.workload("data-parallel").build(gpus=4, width=256, rows=256)
-    found = awaited(ss.compare(function, *inputs, engines="async", device="simulated", progress=False)["async"].trace)
+    begins = (0, 5_000, 10_000, 60_000)
+    rows = [("kernel", "gemm", f"GPU {gpu} main", begin, begin + 10_000) for gpu, begin in enumerate(begins)]
+    rows += [("kernel", "all-reduce", f"GPU {gpu} comm", begin + 10_000, 90_000) for gpu, begin in enumerate(begins)]
+    lanes = {f"GPU {gpu} {stream}": gpu for gpu in range(4) for stream in ("main", "comm")}
+    parts = Collectives.from_columns([3, 4, 5, 7], "all_reduce", instance=0, op="sum", nbytes=1, ranks=4)
+    found = awaited(Trace(SpanTable.of(*rows, gpus=lanes), INFO, collectives=parts))
     assert (found.gpu, found.others, found.works_longer) == (3, 3, False)
-    assert re.fullmatch(r"the others wait \S+ µs to \S+ µs for GPU 3, which was launched later", found.words)
-    assert found.longest_ns > 2 * found.shortest_ns
+    assert found.words == "the others wait 50.0 µs to 60.0 µs for GPU 3, which was launched later"
 
 
 def test_copies_alone_are_communication_too():
