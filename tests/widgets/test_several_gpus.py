@@ -10,7 +10,7 @@ from tests.widgets.conftest import gpus_trace, until
 from tests.widgets.test_overlap_columns import column
 
 import streamscope as ss
-from streamscope.trace import Collectives
+from streamscope.trace import Collectives, SpanTable, Trace
 from streamscope.words import time_text
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.report import report
@@ -52,14 +52,15 @@ def test_the_metrics_are_those_of_the_analysis():
 
 
 def test_a_gpu_without_more_work_is_not_the_slowest_but_was_launched_later():
-    function, inputs = ss.workload("data-parallel").build(width=256, rows=256)
-    runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
-    launched, graph = header_of(*(run.trace for run in runs.values()))[0]
-    said = [gpu["slowest"] for gpu in launched["gpus"]]
-    assert said[0] == ""
-    assert re.fullmatch(r"launched later, has no more work: begins 4 of 4 collectives last, the other GPU waits \S+ µs", said[1])
-    assert f"GPU 1 was {said[1]}" in launched["remarks"]
-    assert [gpu["slowest"] for gpu in graph["gpus"]] == ["", ""]
+    begins, lanes = (0, 60_000), {f"GPU {gpu} {stream}": gpu for gpu in range(2) for stream in ("main", "comm")}
+    rows = [("kernel", "gemm", f"GPU {gpu} main", begin, begin + 10_000) for gpu, begin in enumerate(begins)]
+    rows += [("kernel", "all-reduce", f"GPU {gpu} comm", begin + 10_000, 90_000) for gpu, begin in enumerate(begins)]
+    both = Collectives.from_columns([1, 3], "all_reduce", instance=0, op="sum", nbytes=1, ranks=2)
+    trace = Trace(SpanTable.of(*rows, gpus=lanes), gpus_trace(2).info, collectives=both)
+    (launched,) = header_of(trace)[0]
+    words = "launched later, has no more work: begins 1 of 1 collective last, the other GPU waits 60.0 µs"
+    assert [gpu["slowest"] for gpu in launched["gpus"]] == ["", words]
+    assert f"GPU 1 was {words}" in launched["remarks"]
 
 
 def test_without_collectives_the_slowest_is_the_one_that_computes_longest():

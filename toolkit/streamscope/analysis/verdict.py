@@ -271,7 +271,7 @@ class Verdict:
             return f"No: under {engine}, all {whole} of it is exposed."
         if hidden > 1 - WORTH_SAYING:
             return f"Yes: under {engine}, all {whole} of it runs beside kernels that compute."
-        exposed = time_text((1 - hidden) * whole_us * 1e3)
+        exposed = time_text((fastest.exposed_us or 0.0) * 1e3)
         return f"In part: under {engine}, {percent(hidden)} of {whole} is hidden and {exposed} is exposed."
 
     @property
