@@ -226,7 +226,7 @@ def seen_by_events(trace: Any) -> Any:
     """
     import numpy as np
 
-    from streamscope.devices.link_model import LAUNCHING
+    from streamscope.devices.link_model import part_begins_ns
 
     spans, parts, scenario = trace.spans, set(trace.collectives.span.tolist()), getattr(trace, "scenario", None)
     alone_ns = {(one, part): ns for one, part, _, ns in trace.origins.launches.tolist()}
@@ -240,7 +240,7 @@ def seen_by_events(trace: Any) -> Any:
     for row, (operation, part, kind, lane, start, end) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         place = operation, part
         if kind < 8:  # The call that launches all parts is that of the last one.
-            known_ns |= {("call", operation, one): end - LAUNCHING * one / (part + 1) * (end - start) for one in range(part + 1)}
+            known_ns |= {("call", operation, one): end + part_begins_ns(one, end - start) for one in range(part + 1)}
             continue
         if row in parts:
             ready = [known_ns[one] for one in (*before.get(place, []), lane, ("call", *place)) if one in known_ns]

@@ -7,7 +7,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel, KernelCost, Residency
-from streamscope.devices.link_model import LAUNCHING, LinkModel
+from streamscope.devices.link_model import LinkModel, part_begins_ns
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepare import prepare
 from streamscope.recording.device_log import DeviceLogRecorder
@@ -220,6 +220,6 @@ def test_one_call_launches_the_parts_of_a_collective_at_its_end_the_first_gpu_la
     spans = DeviceLogRecorder(device, device.log).record(prepared).spans
     (call,), parts = np.flatnonzero(spans.kind == SpanKind.LAUNCH), np.flatnonzero(spans.kind == SpanKind.KERNEL)
     assert spans.duration_ns[call] == round(device.links.call_ns(gpus))
-    launched_ns = spans.start_ns[parts] - device.model.launch_latency_ns
-    early_ns = {int(part): spans.end_ns[call] - ns for part, ns in zip(spans.part[parts], launched_ns, strict=True)}
-    assert early_ns == {part: pytest.approx(LAUNCHING * part / gpus * spans.duration_ns[call], abs=2) for part in range(gpus)}
+    begins_ns = dict(zip(spans.part[parts].tolist(), (spans.start_ns[parts] - spans.end_ns[call]).tolist(), strict=True))
+    assert begins_ns == {part: pytest.approx(part_begins_ns(part, spans.duration_ns[call]), abs=2) for part in range(gpus)}
+    assert max(begins_ns, key=begins_ns.__getitem__) == 0

@@ -24,8 +24,9 @@ NEIGHBOURS = ("matmul", "elementwise")
 """Kernels that were measured beside a collective: one that computes on all multiprocessors, and one that memory limits."""
 PRIORITIES = ("equal", "communication")
 """Of the streams of kernels and collectives: equal, or communication first. Kernels first is as equal: it was measured, too."""
-LAUNCHING = 0.6
-"""Share of a collective's call in which NCCL launches the parts, at its end, that of the first GPU last: by CUPTI, on two H100."""
+_LAST, _EARLIER = (1_500.0, -0.14), (-3_500.0, -0.075)
+"""When the part of a collective begins that NCCL launches last, counted from the return of its call, in ns and as a share of the call; and
+how much earlier each part begins that is launched before it. NCCL launches part 0 last. Measured by CUPTI on two H200."""
 _FROM = "measure it anew with `streamscope calibrate --gpus 2`"
 
 
@@ -274,6 +275,12 @@ class LinkModel:
         if gpus < 2:
             raise DeviceError(f"a collective over {gpus} GPUs", hint="it needs 2 or more")
         return max((one for one in self.collective_points if one <= gpus), default=min(self.collective_points))
+
+
+def part_begins_ns(part: int, call_ns: float) -> float:
+    """Return when a part of a collective begins on an idle stream, counted from the return of the call for all parts, in ns."""
+    constant_ns, share = (last + part * earlier for last, earlier in zip(_LAST, _EARLIER, strict=True))
+    return max(-call_ns, constant_ns + share * call_ns)
 
 
 def _steps(kind: str, gpus: int) -> int:

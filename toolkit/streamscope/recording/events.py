@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from streamscope.devices.link_model import part_begins_ns
 from streamscope.devices.protocol import Call, Device
 from streamscope.devices.reference import reference_kernel
 from streamscope.engines.binding import BoundStep, settled
@@ -42,9 +43,6 @@ ALONE_ERROR, BESIDE_ERROR = 0.025, 0.09
 caches; in a branch of a graph it also has neighbours (benchmarks/results/recorder_accuracy.json)."""
 _OVERLAP_ERROR = 0.1
 """How far the overlap of streams may be off then: branches of a graph begin up to 2 µs apart, and no event tells when."""
-_LAST, _EARLIER = (1_500.0, -0.14), (-3_500.0, -0.075)
-"""When the part of a collective begins that NCCL launches last, counted from the return of its call, in ns and as a share of the call; and
-how much earlier each part begins that is launched before it. NCCL launches part 0 last. Measured by CUPTI on two H200."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +194,7 @@ class EventRecorder:
 
 def launched_ns(part: int, called: HostInterval) -> float:
     """Return when a part of a collective begins, on an idle stream, that was launched by the call for all parts."""
-    constant_ns, share = _LAST[0] + part * _EARLIER[0], _LAST[1] + part * _EARLIER[1]
-    return max(called.start_ns, called.end_ns + constant_ns + share * (called.end_ns - called.start_ns))
+    return called.end_ns + part_begins_ns(part, called.end_ns - called.start_ns)
 
 
 def parts_of(steps: Sequence[BoundStep], part: int) -> range:

@@ -13,7 +13,7 @@ from streamscope.arguments import whole_number
 from streamscope.arrays import Array
 from streamscope.device_entry import MOST_GPUS
 from streamscope.devices.cost_model import CostModel, Prices, Residency
-from streamscope.devices.link_model import LAUNCHING, LinkModel
+from streamscope.devices.link_model import LinkModel, part_begins_ns
 from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Buffer, Call, Event, Graph, MemoryBlock, Stream
 from streamscope.devices.simulated.core import Core, Delays
@@ -284,6 +284,8 @@ class SimulatedDevice:
         ]
         modelled_ns = self.links.call_ns(len(parts)) / len(parts)
         call_ns = sum(self._prices.call_ns(part) if self._measured else modelled_ns for part in parts)
+        # One call launches all parts; what is left of it then.
+        tails_ns = [min(call_ns, max(0.0, self.model.launch_latency_ns - part_begins_ns(number, call_ns))) for number in range(len(parts))]
 
         def run() -> None:
             # Nothing that can fail stands between the parts: one alone would wait for ever.
@@ -292,9 +294,9 @@ class SimulatedDevice:
                 for stream in own:
                     stream.make_room()
                 with deferred():
-                    own[0].launch(works[0], call_ns)
-                    for number, (stream, work) in enumerate(zip(own[1:], works[1:], strict=True), 1):
-                        stream.launch(work, 0.0, number / len(own) * LAUNCHING * call_ns)
+                    self._core.spend(call_ns)
+                    for stream, work, tail_ns in zip(own, works, tails_ns, strict=True):
+                        stream.launch(work, 0.0, tail_ns)
 
         return run
 
