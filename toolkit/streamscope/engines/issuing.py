@@ -82,8 +82,8 @@ def captured_steps(
     work = _work(operations, lane_of)
     meeting = _collectives_in(work)
     for step, lane, reads, writes in work:
-        more = tokens.get(step.launch.operation, ()) if isinstance(step, Issue) else ()
-        issued.append(_Issued(step, lane, *tracker.issue(lane, {*reads, *more}, writes, (tracker.start,))))
+        read = {*reads, *tokens.get(step.launch.operation, ())} if tokens and isinstance(step, Issue) else reads
+        issued.append(_Issued(step, lane, *tracker.issue(lane, read, writes, (tracker.start,))))
         if meeting:
             _meet(tracker, issued)
     # The join: CUDA ends no capture while a stream holds work that its origin has not waited for.
