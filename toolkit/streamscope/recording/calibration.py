@@ -14,7 +14,8 @@ from streamscope.devices.reference import reference_kernel
 from streamscope.engines.binding import capturing, settled
 
 PAIRS = 100
-_CLOCK_SAMPLES = 50
+_CLOCK_SAMPLES = 20
+_GATE_SAMPLES = 50
 _TAKEN_UP_S = 20e-6
 """By then a GPU has taken up a record behind a gate, and waits for nothing else."""
 
@@ -135,52 +136,52 @@ class HostClock:
 def align_clocks(device: Device, streams: Iterable[Stream]) -> Clock | HostClock:
     """Align the time of events of each GPU that has one of these streams with the host's clock.
 
-    One gate holds a stream of each, and an event waits behind it on each. An event's time lies between the opening of the gate and the
-    return of a synchronisation. Each sample bounds the offset from both sides; the offset is the middle of what all samples allow. Without
-    a gate, the event would come some microseconds after the call that records it. Of several GPUs, each is waited for first in its turn.
-    The gate opens for all of them at one moment, which ties their clocks to each other.
-
-    It is done afresh for each pass, since the time between two events is a 32-bit float in milliseconds and loses its nanoseconds after a
-    second.
+    One gate holds a stream of each, and an event waits behind it on each. When the gate opens, all are recorded within some microseconds,
+    the one that the host waits for first before the others: so each is that in its turn. Readings of a GPU may have two states, so the
+    middle of their quartiles counts, as the median would be in one of them. The host's clock is the mean of the GPUs' readings of it.
     """
     first = {getattr(stream, "gpu", 0): stream for stream in reversed(list(streams))}
-    bases, probes = ({gpu: timed_event(device, stream) for gpu, stream in first.items()} for _ in range(2))
-    device.synchronize()
-    for gpu, stream in first.items():
-        stream.record(bases[gpu])
-    device.synchronize()
-    low, high = dict.fromkeys(first, -np.inf), dict.fromkeys(first, np.inf)
+    found = {gpu: _align_clock(device, stream, timed_event(device, stream), timed_event(device, stream)) for gpu, stream in first.items()}
+    if list(found) == [0]:
+        return found[0]
+    probes = {gpu: timed_event(device, stream) for gpu, stream in first.items()}
     opened: dict[int, list[float]] = {gpu: [] for gpu in first}
     turns = list(first.items())
-    for _ in range(1 if device.info.exact else _CLOCK_SAMPLES):
+    for _ in range(2 * len(turns) if device.info.exact else _GATE_SAMPLES):
         with held(device, list(first.values())) as gate:
             for gpu, stream in turns:
                 stream.record(probes[gpu])
             time.sleep(_TAKEN_UP_S)
-            before = device.now_ns()
             gate.open()
-            after = {gpu: _returned_ns(device, stream) for gpu, stream in turns}
-        for gpu, probe in probes.items():
-            since = device.elapsed_ns(bases[gpu], probe)
-            low[gpu], high[gpu] = max(low[gpu], before - since), min(high[gpu], after[gpu] - since)
-            opened[gpu].append(since)
+            for _, stream in turns:
+                stream.synchronize()
+        for gpu, clock in found.items():
+            opened[gpu].append(clock.host_ns(probes[gpu]))
         turns = [*turns[1:], turns[0]]
-    clocks = {gpu: Clock(device, bases[gpu], (low[gpu] + high[gpu]) / 2, abs(high[gpu] - low[gpu]) / 2) for gpu in first}
-    return clocks[0] if list(clocks) == [0] else HostClock(_tied(clocks, opened))
+    # On each clock, when the gates opened, beside what the clocks say of it in the mean.
+    times = np.array(list(opened.values()))
+    off = times - times.mean(axis=0)
+    early = dict(zip(opened, np.percentile(off, (25, 75), axis=1).mean(axis=0).tolist(), strict=True))
+    return HostClock({gpu: replace(clock, offset_ns=clock.offset_ns - early[gpu]) for gpu, clock in found.items()})
 
 
-def _returned_ns(device: Device, stream: Stream) -> int:
-    """Wait for a stream, and return the host's clock then."""
-    stream.synchronize()
-    return device.now_ns()
+def _align_clock(device: Device, stream: Stream, base: Event, probe: Event) -> Clock:
+    """Align event time with the host's clock.
 
-
-def _tied(clocks: Mapping[int, Clock], opened: Mapping[int, Sequence[float]]) -> dict[int, Clock]:
-    """Return clocks that agree on when gates opened; ``opened`` is that for each, since its base.
-
-    Readings of a GPU may have two states, so the middle of their quartiles counts, as the median would be in one of them. The host's
-    clock is the mean of the GPUs' readings of it.
+    An event's time lies between the call that records it and the return of a synchronisation after it. Each sample bounds the offset from
+    both sides; the offset is the middle of the interval that all samples allow. It is done afresh for each pass, since the time between two
+    events is a 32-bit float in milliseconds and loses its nanoseconds after a second.
     """
-    times = np.array([np.array(opened[gpu]) + clock.offset_ns for gpu, clock in clocks.items()])
-    early = np.percentile(times - times.mean(axis=0), (25, 75), axis=1).mean(axis=0).tolist()
-    return {gpu: replace(clock, offset_ns=clock.offset_ns - off) for (gpu, clock), off in zip(clocks.items(), early, strict=True)}
+    device.synchronize()
+    # On an idle device: behind other work, a record would come late, and its bounds lie far apart.
+    stream.record(base)
+    stream.synchronize()
+    low, high = -np.inf, np.inf
+    for _ in range(2 if device.info.exact else _CLOCK_SAMPLES):
+        before = device.now_ns()
+        stream.record(probe)
+        stream.synchronize()
+        after = device.now_ns()
+        since = device.elapsed_ns(base, probe)
+        low, high = max(low, before - since), min(high, after - since)
+    return Clock(device, base, (low + high) / 2, abs(high - low) / 2)
