@@ -131,6 +131,8 @@ _REASONS = {
 
 
 _UNKNOWN = ("unknown", "", "")
+_OF_WORK = frozenset({"kernel", "more work", "slow GPU", "copy"})
+"""Causes that are not the host's pace."""
 
 
 def late_ranks(
@@ -143,8 +145,27 @@ def late_ranks(
     median counts, which scatters less. The cost is how long the others wait exposed, in their median, with the communication that the
     waiting pushes out from under their computing. Late ranks are named where one that is late most often, or by twice as much as it has
     to be, costs 1 % of the time, all together cost 3 %, or one of them once costs 10 % of a step.
+
+    What repeats has to stand out from the medians of all ranks, since each host has its own pace. Of few ranks, a late one makes those of
+    the others as large as its own: there, it is told where its GPU has more to do.
     """
-    events, clearly = _events(matched, clocks, waits, steps)
+    found = _told(ranks, matched, waits, steps, length_ns, *_events(matched, clocks, waits, steps))
+    if any(late.cause != _UNKNOWN[0] for late in found) or len(np.unique(matched.parts.rank[waits.known])) > _FEW:
+        return found
+    paced = _events(matched, clocks, waits, steps, stand_out=False)
+    return tuple(late for late in _told(ranks, matched, waits, steps, length_ns, *paced) if late.cause in _OF_WORK) or found
+
+
+def _told(
+    ranks: Sequence[Rank],
+    matched: Matched,
+    waits: Waits,
+    steps: JobSteps,
+    length_ns: float,
+    events: IntArray,
+    clearly: BoolArray,
+) -> tuple[Late, ...]:
+    """Return the ranks that late parts are of, worst first, if what they cost is worth telling."""
     if not len(events):
         return ()
     rank = matched.parts.rank[events]
@@ -184,12 +205,10 @@ def _pattern(waits: Waits, steps: JobSteps, own: IntArray, events: IntArray) -> 
     return "persistent" if late >= _OFTEN * of else "moving"
 
 
-def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> tuple[IntArray, BoolArray]:
+def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps, *, stand_out: bool = True) -> tuple[IntArray, BoolArray]:
     """Return the parts that began last, and late: by much, or again and again at one place in a step. Also tell which are clearly late.
 
-    A median of so many scatters less than one of them, by the root of their number. But it has to stand out from those of all ranks and
-    places, since each host has its own pace. Of few ranks, a late one makes the medians of the others as large as its own: there, its cost
-    decides.
+    A median of so many scatters less than one of them, by the root of their number. ``stand_out``: also from those of all ranks and places.
     """
     parts = matched.parts
     known = np.flatnonzero(waits.known)
@@ -205,7 +224,7 @@ def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> 
     late = waits.late_ns > limit_ns
     known = known[parts.is_kind(TOGETHER)[known]]  # Who sends is later than who waits for it, again and again.
     repeats, typical_ns, scatter_ns = _typical(waits, known, [*columns, _places(waits, known, columns, steps)])
-    apart_ns = _TIMES_JITTER * float(np.median(np.abs(typical_ns))) if len(typical_ns) and not few else 0.0
+    apart_ns = _TIMES_JITTER * float(np.median(np.abs(typical_ns))) if len(typical_ns) and stand_out else 0.0
     for rows, usual_ns in zip(repeats, typical_ns, strict=True):
         if usual_ns > max(least_ns[rows[0]], _TIMES_JITTER * scatter_ns / np.sqrt(len(rows)), apart_ns):
             late[rows] |= waits.late_ns[rows] > least_ns[rows]
@@ -229,9 +248,10 @@ def _scatter_ns(apart_ns: FloatArray, *, few: bool) -> float:
 
     Of few ranks, one that is late now and then spreads most groups, to one side: then the other side counts.
     """
+    usual_ns = float(np.median(np.abs(apart_ns)))
     if not few:
-        return float(np.median(np.abs(apart_ns)))
-    return _OF_TWO * float(min(np.median(apart_ns[apart_ns >= 0]), -np.median(apart_ns[apart_ns <= 0])))
+        return usual_ns
+    return min(usual_ns, _OF_TWO * float(min(np.median(apart_ns[apart_ns >= 0]), -np.median(apart_ns[apart_ns <= 0]))))
 
 
 def _places(waits: Waits, known: IntArray, columns: Sequence[IntArray], steps: JobSteps) -> IntArray:
