@@ -131,6 +131,7 @@ LEGACY = "CUDA error: operation would make the legacy stream depend on a capturi
         ("torch/cuda/graphs.py", "__exit__", "CUDA error: capturing stream has unjoined work", "wait_stream"),
         ("torch/cuda/memory.py", "use", "cudaMallocAsync does not yet support createOrIncrefPool", "backend:cudaMallocAsync"),
         ("torch/tensor.py", "item", REFUSED, ".item()"),
+        ("torch/nn/parallel/distributed.py", "_pre_forward", REFUSED, "call the step 11 times before it is captured"),
         ("cupy/_core/core.pyx", "get", "the current stream is capturing, so D2H transfers are disallowed", ".get()"),
         ("cupy/_core/core.pyx", "set", "the current stream is capturing, so H2D transfers are disallowed", "cupy.asarray(values)"),
     ],
@@ -138,6 +139,12 @@ LEGACY = "CUDA error: operation would make the legacy stream depend on a capturi
 def test_what_to_do_fits_what_went_wrong(file, name, text, said):
     """PyTorch's and CuPy's words and frames, as an H200 gave them."""
     assert said in module.not_captured("step", through(file, name, text)).hint
+
+
+def test_gradients_on_the_default_stream_may_be_those_of_data_parallel_modules():
+    alive = type("DistributedDataParallel", (), {})()
+    error = module.not_captured("step", through("torch/autograd/graph.py", "_engine_run_backward", LEGACY))
+    assert f"make {type(alive).__name__} on a stream of its own" in error.hint
 
 
 def test_results_that_grow_from_call_to_call_are_refused():

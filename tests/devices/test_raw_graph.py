@@ -173,6 +173,16 @@ def test_what_copies_would_not_be_stays_as_it_was_added(monkeypatch, edges, type
     assert made.copied_from == {}
 
 
+def test_a_record_that_is_no_operation_is_in_no_other_order(monkeypatch):
+    made = install(monkeypatch, Driver([10, 99, 11, 12], {(10, 99): FULL, (99, 11): FULL, (11, 12): FULL}))
+    made.types = {99: 7}
+    raw = RawGraph(1, [10, 11, 12], CHAIN, nullcontext, None)
+    graph, operations = raw.graph(((), (0,), (0,)))
+    assert [made.copied_from[node] for node in made.graphs[graph.captured][0]] == [10, 11, 12]
+    assert operations == (0, 1, 2)
+    assert raw.graph(CHAIN)[1] == (0, NO_OPERATION, 1, 2)
+
+
 def test_a_graph_of_copies_that_cannot_be_made_is_destroyed(monkeypatch):
     made = install(monkeypatch, Driver([10, 11, 12], {}))
     made.refused = "cuGraphKernelNodeCopyAttributes"

@@ -24,6 +24,11 @@ _GRAPH_HINT = (
     "a tensor of an earlier call is still alive, such as a loss, or a copy of a weight that was made without .detach(); its gradients "
     "belong to the default stream: delete it (del loss), and let the function return loss.detach()"
 )
+_DDP = "DistributedDataParallel"
+_DDP_HINT = (
+    f"make {_DDP} on a stream of its own (stream = torch.cuda.Stream(), with torch.cuda.stream(stream): model = {_DDP}(model)), and call "
+    "the step 11 times before it is captured: it times its first ones on the host"
+)
 _HINTS = {
     "capturable": "make the optimiser with capturable=True, so that it counts its steps on the GPU",
     "unless the CPU tensor is pinned": "leave out .cpu() and what copies from the host: make torch.tensor([...]) before, or use torch.full",
@@ -74,9 +79,13 @@ def _hint_for(failed: BaseException) -> str:
         if words in text:
             return hint
     frames = [frame.f_code for frame, _ in walk_tb(failed.__traceback__)]
-    if "legacy stream" in text:
-        return _GRAPH_HINT if any(code.co_name == "_engine_run_backward" for code in frames) else STREAM_HINT
     files = [code.co_filename for code in frames]
+    if files and files[-1].endswith("torch/nn/parallel/distributed.py"):
+        return _DDP_HINT
+    if "legacy stream" in text:
+        if not any(code.co_name == "_engine_run_backward" for code in frames):
+            return STREAM_HINT
+        return _DDP_HINT if any(type(one).__name__ == _DDP for one in gc.get_objects()) else _GRAPH_HINT
     graphs = any(
         one.endswith(("torch/cuda/graphs.py", "_inductor/cudagraph_trees.py")) or ("cuda/core" in one and "graph" in one) for one in files
     )

@@ -158,19 +158,22 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
 
     def in_other_orders(self) -> dict[str, CapturedFunction]:
         """Return it with its collectives in other orders, the same on each rank, by name; nothing where they cannot change places."""
-        units = [-1 if one.communication is None or one.kind is NodeKind.EVENT_WAIT else one.communication.number for one in self.nodes]
+        # NCCL waits for what was launched before the graph, so before all collectives, and others wait for its last record.
+        waits = [at for at, node in enumerate(self.nodes) if node.kind is NodeKind.EVENT_WAIT]
+        records = [at for at, node in enumerate(self.nodes) if node.kind is NodeKind.EVENT_RECORD and node.communication is not None]
+        apart = {*waits, *records}
+        units = [-1 if one.communication is None or at in apart else one.communication.number for at, one in enumerate(self.nodes)]
         known = all(one.communication is None or one.communication.communicator for one in self.nodes)
         if len({*units} - {-1}) < 2 or not known:
             return {}
         bare = list(map(without_links, self.memories))
         order = all_orders(gathered("comparing orders", true_order(bare, self.program.captured)))
-        # NCCL waits there for what was launched before the graph, so before all collectives.
-        waits = [at for at, node in enumerate(self.nodes) if node.kind is NodeKind.EVENT_WAIT]
         if any(order[at] for at in waits):
             return {}
         orders = collective_orders(units, order, self.durations_us)
-        first = {name: [*waits, *(one for one in nodes if one not in waits)] for name, nodes in orders.items() if name != AS_CAPTURED}
-        return {name: self._reordered(nodes, order) for name, nodes in first.items()}
+        del orders[AS_CAPTURED]
+        between = {name: [one for one in nodes if one not in apart] for name, nodes in orders.items()}
+        return {name: self._reordered([*waits, *nodes, *records], order) for name, nodes in between.items()}
 
     def _reordered(self, numbers: Sequence[int], order: Edges) -> CapturedFunction:
         """Return it as if its nodes had been captured in another order, one after the other; ``order`` is what memory asks for."""

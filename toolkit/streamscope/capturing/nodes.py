@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamscope.capturing.communication import is_collective, is_distributed
+from streamscope.capturing.communication import is_collective, is_distributed, without_early_records
 from streamscope.capturing.memory import Access, AddressRange, Evidence, NodeMemory, around, regions_of, united
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.cuda.graph_nodes import node_count, node_handles, nodes_in_order
@@ -169,11 +169,19 @@ def addresses_of(nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory]
 def read_nodes(graph: int, origins: Mapping[int, str] | None = None) -> list[LaunchableNode]:
     """Return the nodes of a graph in an order in which they can run; empty nodes are left out, their orders are kept.
 
-    ``origins`` says where nodes came from, by their handles, for errors.
+    So are all but the last of the events that a communicator records. ``origins`` says where nodes came from, by their handles.
     """
+    come_from, cuda = origins or {}, libraries().cuda
     nodes = list(nodes_in_order(graph))
     collectives = any(is_collective(node.symbol) for _, node in nodes)
-    return [_launchable(handle, node, (origins or {}).get(int(handle), ""), collectives=collectives) for handle, node in nodes]
+    found = [_launchable(handle, node, come_from.get(int(handle), ""), collectives=collectives) for handle, node in nodes]
+    records = {at: one.handle for at, one in enumerate(found) if one.node.kind is NodeKind.EVENT_RECORD}
+    handles = {at: cuda.CUgraphNode(handle) for at, handle in records.items() if is_distributed(come_from.get(handle, ""))}
+    if len(handles) < 2:
+        return found
+    events = {at: int(checked(cuda.cuGraphEventRecordNodeGetEvent(handle))) for at, handle in handles.items()}
+    left = without_early_records(tuple(one.node.after for one in found), events)
+    return [replace(found[at], node=replace(found[at].node, after=after)) for at, after in left.items()]
 
 
 def _launchable(handle: Any, node: GraphNode, origin: str, *, collectives: bool) -> LaunchableNode:

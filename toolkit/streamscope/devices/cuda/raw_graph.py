@@ -185,7 +185,7 @@ class RawGraph:
         given and they can be copied; else they stay in the order of the capture.
         """
         made, _ = self._made(edges, added, partial(self._add_events, events))
-        operations = added if self._is_copied(edges, added) else (self._number.get(node, NO_OPERATION) for node in self._handles)
+        operations = self._copied_in(edges, added) or [self._number.get(node, NO_OPERATION) for node in self._handles]
         return made, (*operations, *(NO_OPERATION for _ in events))
 
     def _made(self, edges: Edges, added: Sequence[int], add: Callable[[int, Sequence[int]], Result]) -> tuple[CudaGraph, Result]:
@@ -194,14 +194,14 @@ class RawGraph:
         _check_ranks(self._numbers, edges, added)
         with self._lock, deferred():
             graph = ctypes.c_void_p()
-            copied = self._is_copied(edges, added)
+            copied = self._copied_in(edges, added)
             if copied:
                 _call("cuGraphCreate", ctypes.byref(graph), ctypes.c_uint(0))
             else:
                 _call("cuGraphClone", ctypes.byref(graph), ctypes.c_void_p(self._graph))
             address = int(graph.value or 0)
             try:
-                nodes = self._copies(address, edges, added) if copied else [_in_clone(node, address) for node in self._nodes]
+                nodes = self._copies(address, edges, copied) if copied else [_in_clone(node, address) for node in self._nodes]
                 if edges != self._captured and not copied:
                     self._replace_edges(address, edges)
                 result = add(address, nodes)
@@ -212,8 +212,20 @@ class RawGraph:
             made.kept = self.kept
         return made, result
 
-    def _is_copied(self, edges: Edges, added: Sequence[int]) -> bool:
-        return bool(added) and edges != self._captured and self._can_be_copied
+    def _copied_in(self, edges: Edges, added: Sequence[int]) -> Sequence[int]:
+        """Return the order in which copies of the nodes are added to a new graph; empty where the graph is a clone."""
+        if edges == self._captured or not self._can_be_copied:
+            return ()
+        return added or (self._in_order if self._leaves_out else ())
+
+    @cached_property
+    def _in_order(self) -> Sequence[int]:
+        return tuple(range(len(self._nodes)))
+
+    @cached_property
+    def _leaves_out(self) -> bool:
+        """Whether the captured graph has more than its operations and empty nodes: in a clone, each of these would be a root."""
+        return any(_type_of(node) in _COPIED | _EVENTS for node in self._handles if node not in self._number)
 
     @cached_property
     def _can_be_copied(self) -> bool:
