@@ -263,10 +263,15 @@ def replayed(call: Call, times: int, drawn: np.random.Generator | None = None) -
     torch.cuda.synchronize()
 
 
-def wrong_laps(right: Call, call: Call, put_back: Call, looked_at: Sequence[Sequence[torch.Tensor]], replays: int) -> int:
-    """Return after how many laps from the same weights a graph has left other bits than its capture, with random delays on random ranks.
+def wrong_laps(
+    right: Call, call: Call, put_back: Call, looked_at: Sequence[Sequence[torch.Tensor]], replays: int, until_s: float
+) -> tuple[int, int]:
+    """Replay a graph with random delays on random ranks, in laps from the same weights.
+
+    Return how many laps have left other bits than the capture, and the number of replays.
 
     ``looked_at``: results and weights of the capture, and those of the other graph.
+    ``until_s``: when to stop, by ``time.monotonic()``; fewer replays are done then.
     """
     put_back()
     expected, done = {}, 0
@@ -275,16 +280,19 @@ def wrong_laps(right: Call, call: Call, put_back: Call, looked_at: Sequence[Sequ
         expected[length], done = [one.clone() for one in looked_at[0]], length
     delays, lengths = np.random.default_rng(1 + dist.get_rank()), np.random.default_rng(0)  # Laps are as long on each rank.
     wrong, done = 0, 0
-    while done < replays:
+    late = torch.zeros((), device="cuda")
+    while done < replays and not late:
         length = int(lengths.choice(LAPS))
         put_back()
         replayed(call, length, delays)
         wrong += any(not torch.equal(bits_of(one), bits_of(other)) for one, other in zip(expected[length], looked_at[1], strict=True))
         done += length
-    return wrong
+        late.fill_(time.monotonic() > until_s)
+        dist.all_reduce(late)  # All ranks stop behind the same lap.
+    return wrong, done
 
 
-def measured(name: str, replays: int, check: int) -> dict[str, Any]:
+def measured(name: str, replays: int, check: int, until_s: float) -> dict[str, Any]:
     """Parallelise a case, time it, and compare it bit by bit with its capture."""
     written, by_hand, weights, inputs = CASES[name]()
     with torch.no_grad():
@@ -310,7 +318,7 @@ def measured(name: str, replays: int, check: int) -> dict[str, Any]:
         results = [one if isinstance(one, torch.Tensor) else torch.as_tensor(one) for one in fast.captured.results]
         theirs = kept[1] if isinstance(kept[1], tuple) else (kept[1],)
         looked_at = (*theirs, *weights), (*results, *weights)
-        wrong = wrong_laps(captured, ours, put_back, looked_at, replays)
+        wrong, done = wrong_laps(captured, ours, put_back, looked_at, replays, until_s)
         times = medians_us({"captured": captured, "ours": ours, "by hand": hand})
         put_back()
     facts = {"case": name, "gpus": dist.get_world_size(), "device": torch.cuda.get_device_name(), "made_s": round(made_s, 1), **times}
@@ -320,7 +328,7 @@ def measured(name: str, replays: int, check: int) -> dict[str, Any]:
         **facts,
         **gains,
         "bit_equal": not wrong,
-        "replays": replays,
+        "replays": done,
         "unknown": dict(list(unknown.items())[:3]),
         "verdict": fast.verdict,
         "captured code": fast.captured,
@@ -337,13 +345,14 @@ def main() -> None:
     options.add_argument("--limit", type=int, default=120, help="seconds until the process gives up")
     given = options.parse_args()
     faulthandler.dump_traceback_later(given.limit, exit=True)
+    until_s = time.monotonic() + given.limit - 15
     rank = int(os.environ["RANK"])
     torch.cuda.set_device(rank)
     cupy.cuda.Device(rank).use()
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
     for name, _, replays in (one.partition(":") for one in given.cases.split(",")):
         try:
-            found = measured(name, int(replays or given.replays), given.check)
+            found = measured(name, int(replays or given.replays), given.check, until_s)
         except Exception as error:  # noqa: BLE001 — told, and the next case is measured
             traceback.print_exc()
             found = {"case": name, "error": f"{type(error).__name__}: {error}"}
