@@ -89,7 +89,7 @@ class Transformer:
         else:
             projected = [x @ w[:width].T + b[:width], *split(memory @ w[width:].T + b[width:], 2, axis=-1)]
         q, k, v = (by_head(each, self.heads) for each in projected)
-        scores = q @ k.mT / math.sqrt(q.shape[-1])
+        scores = q @ k.mT * (1 / math.sqrt(q.shape[-1]))
         if allowed is not None:
             scores = where(allowed, scores, -math.inf)
         return self._linear(joined_heads(softmax(scores) @ v), f"{name}.out_proj")
