@@ -27,7 +27,7 @@ def joined_heads(y: Symbol) -> Symbol:
 def attention(x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, *, heads: int) -> Symbol:
     """Return the self-attention of x, (batch, length, width), with weights (width, width)."""
     q, k, v = (by_head(x @ w, heads) for w in (wq, wk, wv))
-    # A product, also in the gradient: dividing takes a GPU a quarter longer.
+    # A product, also in the gradient: a GPU divides more slowly.
     p = softmax(q @ k.mT * (1 / math.sqrt(q.shape[-1])))
     return joined_heads(p @ v) @ wo
 
