@@ -51,6 +51,7 @@ def test_durations_are_the_medians_of_the_runs():
     found = kernel_times(runs)
     assert [(piece.symbol, piece.start_ns, piece.end_ns) for piece in found.pieces[3, 0, 0]] == [("a", 0, 10), ("b", 12, 42)]
     assert [(piece.symbol, piece.start_ns, piece.end_ns) for piece in found.pieces[4, 1, 0]] == [("c", 0, 5)]
+    assert found.shortest_ns == {(3, 0, 0): 32, (4, 1, 0): 5}
     assert found.in_replay_ns == {}
     assert found.replays_ns == 0
 

@@ -102,9 +102,7 @@ class EventRecorder:
             if isinstance(bound.step, Issue) and is_part(bound.step):
                 call = call_of(bound.step, index)
                 begin = max(natural.begins_ns[index] + latency_ns, launched_ns(bound.step.launch.part, natural.host[call]))
-                # The last part begins when all transfer; the others wait, and a profiler has them wait for longer.
-                transfer = min(durations[part] for part in parts_of(steps, index))
-                placed.append(_placed_part(bound.step, call, min(begin, end - transfer), end))
+                placed.append(_placed_part(bound.step, call, min(begin, end - self._transfer_ns(steps, index)), end))
             elif isinstance(bound.step, Issue):
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
@@ -112,6 +110,10 @@ class EventRecorder:
                 firsts = {first: time_ns - latency_ns for first, time_ns in natural.graph_firsts_ns.get(index, {}).items()}
                 placed += self.placed_in_graph(prepared, bound, index, end, firsts)
         return placed
+
+    def _transfer_ns(self, steps: Sequence[BoundStep], part: int) -> float:
+        """Return how long a collective transfers at the least: its last part begins when all do; the others wait."""
+        return min(self.seen.shortest_ns[key_of(steps[one], one)] for one in parts_of(steps, part)) if self.seen is not None else 0.0
 
     def placed_in_graph(
         self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float, firsts_ns: Mapping[int, float] = MappingProxyType({})

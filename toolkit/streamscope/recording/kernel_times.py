@@ -27,6 +27,8 @@ class KernelTimes:
     """The kernels, copies and sets of each launch, since its start; medians of the runs."""
     in_replay_ns: dict[_Key, Times]
     """Start and end of each launch in a graph, counted from the end of its replay; medians of the runs."""
+    shortest_ns: dict[_Key, float]
+    """How long each launch takes, from its first start to its last end, in the run where that is shortest."""
     replays_ns: float
     """How long the replays of a run take together, from the first start to the last end of each; the median."""
 
@@ -66,6 +68,7 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
     return KernelTimes(
         {key: _medians([run[key] for run in found]) for key in first},
         {key: (start, end) for key, (start, end) in zip(inside, medians, strict=True)},
+        {key: min(max(one.end_ns for one in run[key]) - _begin(run[key]) for run in found) for key in first},
         float(np.median(extent_ns)),
     )
 
