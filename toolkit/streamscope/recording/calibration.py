@@ -137,8 +137,9 @@ def align_clocks(device: Device, streams: Iterable[Stream]) -> Clock | HostClock
     """Align the time of events of each GPU that has one of these streams with the host's clock.
 
     One gate holds a stream of each, and an event waits behind it on each. When the gate opens, all are recorded within some microseconds,
-    the one that the host waits for first before the others: so each is that in its turn. Readings of a GPU may have two states, so the
-    middle of their quartiles counts, as the median would be in one of them. The host's clock is the mean of the GPUs' readings of it.
+    the one that was put there first 2 µs before the others, by a timer of two H200: so each is that in its turn. Readings of a GPU may have
+    two states, so the middle of their quartiles counts, as the median would be in one of them. The host's clock is the mean of the GPUs'
+    readings of it.
     """
     first = {getattr(stream, "gpu", 0): stream for stream in reversed(list(streams))}
     found = {gpu: _align_clock(device, stream, timed_event(device, stream), timed_event(device, stream)) for gpu, stream in first.items()}
