@@ -755,7 +755,8 @@ def recorded_hosts() -> str:
     for what, kind, graphs in (("Without a graph, in the same runs", "off", False), ("Graphs, in runs of their own", "off_apart", True)):
         offs = [abs(each) for one in found["engines"] if ("graph" in one["engine"]) is graphs for each in one[kind].values()]
         said.append(f"{what}: {sum(each <= 0.03 for each in offs)} of {len(offs)} within 3 %, the worst {max(offs):.1%} off.")
-    close = " ".join(said)
+    apart = max((abs(one["apart_us"]["1 worst"]) for one in found["engines"] if one["apart_us"]), default=0.0)
+    close = " ".join([*said, f"In no run are the clocks of the GPUs more than {apart:.1f} µs from CUPTI's."])
     record = found["record"]["without collectives"]["off"]
     text = ", ".join(f"GPU {gpu} {off:+.2%}" for gpu, off in record.items())
     heads = ["program", "engine", "busy on GPUs 0 and 1, in the same runs", "in runs of their own", "GPU 1's clock against CUPTI's"]
