@@ -6,7 +6,7 @@ A model makes the jobs: data-parallel steps that wait for each all-reduce, or th
 across; shards that are gathered; and those of ``tests/ranks/jobs.py``. Clocks are off by up to 1 s and 50 ppm. A straggler is a kernel that
 takes longer, more kernels, a host that is late, or a slow link; in each step, in some, in all kernels, or once. Files may lack numbers or
 their first collectives. The rules were made with the first set of seeds. The second one changed a limit of the solver alone; the third one
-was first run when all rules stood.
+was first run when the rules stood. Real recordings changed one of them afterwards, and no number here.
 """
 
 from __future__ import annotations
