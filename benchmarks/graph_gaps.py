@@ -26,8 +26,8 @@ def program(gpus: int, rounds: int, kernels: int, kind: str, nbytes: int, produc
     size = max(gpus, nbytes // 4)
 
     @ss.program
-    def chain(*values: Any) -> Any:
-        values = list(values)
+    def chain(*given: Any) -> Any:
+        values = list(given)
         at, there = 0, range(gpus) if kind != "copy" else [0]
         for _ in range(rounds):
             for number in there:

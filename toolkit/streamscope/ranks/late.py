@@ -208,7 +208,9 @@ def _pattern(waits: Waits, steps: JobSteps, own: IntArray, events: IntArray) -> 
 def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps, *, stand_out: bool = True) -> tuple[IntArray, BoolArray]:
     """Return the parts that began last, and late: by much, or again and again at one place in a step. Also tell which are clearly late.
 
-    A median of so many scatters less than one of them, by the root of their number. ``stand_out``: also from those of all ranks and places.
+    A median of so many scatters less than one of them, by the root of their number.
+
+    ``stand_out``: whether a median also has to stand out from those of all ranks and places.
     """
     parts = matched.parts
     known = np.flatnonzero(waits.known)
