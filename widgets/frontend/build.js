@@ -28,7 +28,7 @@ const OURS = new RegExp(`^(${[
   "hatchGround", "heads", "held", "hitsOf", "holdsView", "hovered", "index", "isClosed", "isDevice", "isNode", "isWhole",
   "kernelTimeWithin", "kindCounts", "labelled", "labelWidths", "launched", "layOut", "legend", "longest", "measureArea", "measureBetween",
   "measured", "members", "modes", "nameCode", "nests", "nudge", "operationName", "operators", "overlay", "overlayContext", "ownAxes",
-  "pairs", "panel", "panPixels", "panShare", "partName", "peerCopies", "pitch", "pixels", "placeOf", "plotWidth", "pointing", "ranking", "ranks", "reach", "rebuild",
+  "pairs", "panel", "panPixels", "panShare", "partName", "pitch", "pixels", "placeOf", "plotWidth", "pointing", "ranking", "ranks", "reach", "rebuild",
   "rectangle", "redraw", "refresh", "resizes", "revealStretch", "rubber", "sections", "selectAndReveal", "selected", "setDragging",
   "shades", "showMeasure", "showOperation", "showTip", "sight", "sought", "stage", "startsOf", "stopListening", "stopPreparing",
   "streamsAt", "stretchRubber", "sumOf", "switches", "tellsFullness", "theme", "timeline", "timeUntil", "toolbar", "tooltip", "track",
