@@ -40,8 +40,8 @@ MOST_BYTES = 1_500_000
 RECORDED = [name for name, workload in WORKLOADS.items() if workload not in NETWORKS]
 # Copies with the outputs of a GPU, made by scripts/execute_notebook.py.
 COPIES = sorted((Path(__file__).parents[2] / "notebooks" / "recorded").glob("*.executed.ipynb"))
-OLDER: set[str] = set()
-"""Copies that say something otherwise than the code does today, and wait for a GPU to be made again."""
+OLDER: set[str] = {"04_several_gpus.executed.ipynb"}  # its pipeline computed the weights' gradients first
+"""Copies that are older than their notebook, and wait for a GPU to be made again."""
 _OLD = pytest.mark.xfail(strict=True, reason="older than its notebook; scripts/execute_notebook.py makes it again on a GPU")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -226,7 +226,7 @@ def test_notebook_on_several_gpus_shows_what_it_speaks_of(executed_once):
     assert np.all(np.diff(found["by rows"][:, 2]) > 0)  # hidden
     assert np.all(np.diff(found["by pieces"][:, 0]) > 0)  # makespan
     gpipe, one_forward_one_backward = found["pipelines"][-2:, 3]  # exposed, with eight micro-batches
-    assert one_forward_one_backward > 2.5 * gpipe
+    assert max(gpipe, one_forward_one_backward) < 40  # Both hide most copies, which take 10 µs for each micro-batch and direction.
     assert len(outputs(executed, WIDGET)) == 3
     assert len(outputs(executed, PLOTLY)) == 1
 
@@ -372,7 +372,7 @@ def test_recorded_bandwidth_beats_a_copy_only_where_less_is_written_than_read(re
     assert max(row["share_of_copy"] for row in as_much) < 1.02 < max(row["share_of_copy"] for row in rows)
 
 
-@pytest.mark.parametrize("copy", COPIES, ids=lambda path: path.name)
+@pytest.mark.parametrize("copy", [pytest.param(path, id=path.name, marks=[_OLD] if path.name in OLDER else []) for path in COPIES])
 def test_copy_with_outputs_is_of_the_notebook_as_it_is(repository, script, copy, nbformat):
     executed = nbformat.read(copy, as_version=4)
     notebook = nbformat.read(repository / "notebooks" / copy.name.replace(".executed", ""), as_version=4)
@@ -394,7 +394,7 @@ def test_links_lead_to_files_that_make_lab_serves(repository, name, nbformat):
         assert target.is_relative_to(served), link
 
 
-@pytest.mark.parametrize("copy", [pytest.param(path, id=path.name, marks=[_OLD] if path.name in OLDER else []) for path in COPIES])
+@pytest.mark.parametrize("copy", COPIES, ids=lambda path: path.name)
 def test_copy_with_outputs_shows_what_the_code_says_today(said_today, copy, nbformat):
     assert nbformat.read(copy, as_version=4).metadata["streamscope"]["said"] == said_today
 
