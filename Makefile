@@ -31,7 +31,6 @@ setup: $(RUNTIME) ## make .venv and install Streamscope into it, with CUDA suppo
 
 demo: $(RUNTIME) ## compare the engines on a chain of small kernels; prints the table, writes streamscope-demo/report.html
 	$(VENV)/bin/streamscope compare elementwise-chain --device auto --out streamscope-demo
-	@echo "The report, to open in a browser: $(CURDIR)/streamscope-demo/report.html"
 
 # From the repository's root: links from the notebooks lead to the documentation, which lies beside them.
 lab: $(LAB) ## open JupyterLab on the notebooks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import tomllib
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -64,6 +65,11 @@ def test_a_gpu_without_packages_names_the_extra(monkeypatch, driver, extra):
     assert f".[{extra}]" in checks["CUDA device"].todo
     assert diagnosis.device == "simulated"
     assert diagnosis.can_run
+
+
+def test_what_it_cannot_run_without_are_the_dependencies(repository):
+    required = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {*doctor._LIBRARIES, *doctor._NOTEBOOK_LIBRARIES} == {each.partition(">=")[0] for each in required}
 
 
 def test_a_missing_library_stops_everything(monkeypatch, capsys):

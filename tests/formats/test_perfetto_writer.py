@@ -205,5 +205,5 @@ def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "perfetto.protos", None)
     with pytest.raises(OutputError, match=r"cannot write .*t\.pftrace: .*perfetto") as raised:
         trace_of(["host", "main", "aux"], small).to_perfetto(tmp_path / "t.pftrace")
-    assert raised.value.hint == 'pip install "streamscope[perfetto]"'
+    assert raised.value.hint == 'pip install "perfetto>=0.56"'
     assert list(tmp_path.iterdir()) == []

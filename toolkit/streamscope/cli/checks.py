@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _State = Literal["ok", "lacking", "unneeded"]
 
-_LIBRARIES = ("numpy", "scipy", "pandas", "perfetto", "pyarrow", "rich", "typer")
+# Together, the dependencies in pyproject.toml: an extra that is missing stops nothing.
+_LIBRARIES = ("msgspec", "numpy", "pandas", "pyarrow", "rich", "scipy", "typer")
 _NOTEBOOK_LIBRARIES = ("ipython", "ipywidgets", "anywidget", "plotly")
 REINSTALL = "pip install --upgrade streamscope"
 _PERMISSION = (

@@ -18,7 +18,7 @@ def _write_perfetto(trace: Trace, path: Path) -> Path:
     try:
         import perfetto.protos  # noqa: F401
     except ModuleNotFoundError as error:
-        raise OutputError(f"cannot write {path}: {error}", hint='pip install "streamscope[perfetto]"') from error
+        raise OutputError(f"cannot write {path}: {error}", hint='pip install "perfetto>=0.56"') from error
     from streamscope.formats.perfetto_packets import write_packets
 
     return write_packets(trace, path)
