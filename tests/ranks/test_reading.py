@@ -122,6 +122,14 @@ def test_a_mixture_is_refused_by_name(tmp_path, case):
         ss.read_ranks(written(tmp_path, **files), progress=False)
 
 
+def test_files_of_one_name_are_told_with_their_folders(tmp_path):
+    for run in ("one", "two"):
+        (tmp_path / run).mkdir()
+        written(tmp_path / run, rank1__json=rank_file(1, world=2))
+    with pytest.raises(TraceError, match=r"rank 1 is there 2 times: one/rank1\.json, two/rank1\.json"):
+        ss.read_ranks(sorted(tmp_path.glob("*/*.json")), progress=False)
+
+
 @pytest.mark.parametrize("given", [3, None, [], {}, {-1: "a"}, "no/such/*.json", "no-such.json"])
 def test_what_is_no_path_is_told(given):
     with pytest.raises(TraceError):

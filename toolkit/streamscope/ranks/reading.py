@@ -217,8 +217,14 @@ def _numbered(found: Sequence[RankFile]) -> dict[int, RankFile]:
     if twice:
         rank, files = min(twice.items())
         more = f", and {counted(len(twice) - 1, 'more rank')} also" if len(twice) > 1 else ""
-        raise TraceError(f"rank {rank} is there {len(files)} times: {names([one.path.name for one in files])}{more}", hint=_ONE_RUN)
+        raise TraceError(f"rank {rank} is there {len(files)} times: {names(_told_apart(files))}{more}", hint=_ONE_RUN)
     return {rank: files[0] for rank, files in ranks.items()}
+
+
+def _told_apart(files: Sequence[RankFile]) -> list[str]:
+    """Return the names of files, with their folders where the names alone are the same."""
+    called = [one.path.name for one in files]
+    return called if len(set(called)) == len(called) else ["/".join(one.path.parts[-2:]) for one in files]
 
 
 def _check_one_run(numbered: Mapping[int, RankFile]) -> None:
