@@ -186,8 +186,8 @@ def test_the_tooltip_tells_what_lies_under_the_pointer_when_the_picture_moves(pa
         settle(page)
         told = terms(page)["operation"] if page.locator(".ss-tip").is_visible() else None
         picked = page.evaluate(
-            f"([x, y]) => (({{ pointing, model }}) => {{ const at = pointing.pick({{ x, y }});"
-            f" return at && `#${{model.groups[at.group].operation[at.span]}}`; }})({TIMELINE})",
+            f"([x, y]) => {{ const timeline = {TIMELINE}; const at = Object.values(timeline).find((part) => part?.pick).pick({{ x, y }});"
+            f" return at && `#${{timeline.model.groups[at.group].operation[at.span]}}`; }}",
             [x - box["x"], y - box["y"]],
         )
         return told, picked
