@@ -222,11 +222,12 @@ def test_notebook_on_several_gpus_shows_what_it_speaks_of(executed_once):
     shapes = (("by engine", 6), ("by rows", 5), ("by pieces", 4), ("pipelines", 4))
     found = {name: np.array(cells, float).reshape(-1, columns) for cells, (name, columns) in zip(tables, shapes, strict=True)}
     graph, graph_dual = found["by engine"][-2:, 3]  # exposed
-    assert graph_dual < 0.75 * graph  # Two H200: 0.71.
+    assert graph_dual == pytest.approx(0.71 * graph, rel=0.03)  # as two H200 measured it
     assert np.all(np.diff(found["by rows"][:, 2]) > 0)  # hidden
     assert np.all(np.diff(found["by pieces"][:, 0]) > 0)  # makespan
     gpipe, one_forward_one_backward = found["pipelines"][-2:, 3]  # exposed, with eight micro-batches
-    assert max(gpipe, one_forward_one_backward) < 40  # Both hide most copies, which take 10 µs for each micro-batch and direction.
+    assert one_forward_one_backward == pytest.approx(gpipe, rel=0.05)
+    assert gpipe < 30  # of 260 µs of copies: both hide nine tenths
     assert len(outputs(executed, WIDGET)) == 3
     assert len(outputs(executed, PLOTLY)) == 1
 
