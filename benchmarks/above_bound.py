@@ -80,7 +80,7 @@ def device_us(launch: Callable[[int], None], put_back: Callable[[], object] = in
 
 
 def measured(network: Network) -> dict[str, Any]:
-    """Measure a network in its fastest order, and what its launches take."""
+    """Measure a network in its fastest order, and the time of its launches."""
     with torch.no_grad():
         fast = ss.parallelise(network.function, *network.inputs, outputs="static", check=0, progress=False)
     capture, nodes = fast._captures[0], fast.graph.nodes  # noqa: SLF001

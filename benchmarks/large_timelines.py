@@ -130,7 +130,7 @@ return { first: [performance.now() - start] };
 
 
 def detailed(trace: Trace) -> Trace:
-    """Add what the flame chart and the lanes show: modules and lines of a million kernels, as many allocations, and 24 counters."""
+    """Add contents of the flame chart and the lanes: modules and lines of a million kernels, as many allocations, and 24 counters."""
     rng = np.random.default_rng(1)
     kernels = np.flatnonzero(trace.spans.kind == SpanKind.KERNEL)[:1_000_000]
     count, end_ns = len(kernels), int(trace.spans.end_ns.max())

@@ -253,7 +253,7 @@ def one_process(kind: str, gpus: int, pushes: int, faults: Mapping[str, int], se
 
 
 def into(folder: str, seed: int, *task: Any) -> None:
-    """Leave in a folder what this process found, and what it says of faults."""
+    """Leave this process's results and its words on faults in a folder."""
     stderr = os.open(f"{folder}/{seed}.stderr", os.O_WRONLY | os.O_CREAT)
     os.dup2(stderr, 2)
     Path(folder, f"{seed}.json").write_text(json.dumps(one_process(*task)))
@@ -265,7 +265,7 @@ def how_ended(code: int) -> str:
 
 
 def by_processes(options: argparse.Namespace, asked: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield what each process found, of which each plants its share of the faults; tell how those ended that found nothing.
+    """Yield the results of each process, which plants its share of the faults; tell the ends of those without results.
 
     Raises
     ------

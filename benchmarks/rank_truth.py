@@ -56,7 +56,7 @@ NEAR_NS = 5.0
 
 @dataclass(frozen=True)
 class Straggler:
-    """What one rank does otherwise than the others: ``us`` more each time."""
+    """The straggler's difference: ``us`` more each time."""
 
     kind: str
     rank: int
@@ -198,7 +198,7 @@ class Case:
     length_ns: float
 
     def off_by_ns(self, middle_ns: Any) -> Any:
-        """Return what has to be added to each rank's own time, so that it is the first rank's."""
+        """Return each rank's offset: its time plus that is the first rank's time."""
         half_ns = self.length_ns / 2
         true_ns = (middle_ns + self.offset_ns - half_ns) * (1 + self.drift) + half_ns - middle_ns
         return true_ns - true_ns[0]
@@ -300,7 +300,7 @@ def row_of(seed: int) -> dict[str, Any]:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Count what is right."""
+    """Count right answers."""
     of_sort: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         for sort in (row["planted"], row["shape"], f"{row['ranks']} ranks") if row["planted"] else ("none",):

@@ -112,7 +112,7 @@ def by_profiler(prepared: Prepared, reload: Callable[[], None]) -> list[dict[str
 
 
 def times_placed(placed: Sequence[Placed]) -> Times:
-    """Return what events say of the work of a run."""
+    """Return a run's work as events record it."""
     return [
         (one.step.launch.gpu, piece.start_ns, piece.end_ns) for one in placed for piece in stretched(one.pieces, one.start_ns, one.end_ns)
     ]
