@@ -1,7 +1,8 @@
 """Steps with collectives through `ss.parallelise`, against their capture and against overlap by hand, and stressed with random delays.
 
 ``python -m torch.distributed.run --nproc-per-node 2 benchmarks/collective_orders.py --cases dp-4096x8,tp-256:10000 --replays 1000``
-prints a line of JSON for each case. Each process has a time limit, since collectives that wait for each other never end.
+prints a line of JSON for each case, and ``--into`` adds it to a file of results. Each process has a time limit, since collectives that
+wait for each other never end.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import os
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -335,6 +339,16 @@ def measured(name: str, replays: int, check: int, until_s: float) -> dict[str, A
     }
 
 
+def added(results: Sequence[dict[str, Any]], found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return results with a run's, whose times replace earlier ones of the case on such GPUs; replays are summed, and kept by day."""
+    alike = [one for one in results if all(one[key] == found[key] for key in ("case", "gpus", "device"))]
+    days = Counter({datetime.now(UTC).date().isoformat(): found["replays"]})
+    for one in alike:
+        days.update(one["days"])
+    now = {"bit_equal": all(one["bit_equal"] for one in (*alike, found)), "replays": days.total(), "days": dict(days)}
+    return sorted([*(one for one in results if one not in alike), found | now], key=lambda one: (one["gpus"], [*CASES].index(one["case"])))
+
+
 def main() -> None:
     """Measure the cases that were asked for."""
     options = argparse.ArgumentParser()
@@ -342,6 +356,7 @@ def main() -> None:
     options.add_argument("--replays", type=int, default=1000)
     options.add_argument("--check", type=int, default=20, help="inputs of the proof")
     options.add_argument("--save", help="a folder for the captures")
+    options.add_argument("--into", type=Path, help="a file of results, to which those of rank 0 are added")
     options.add_argument("--limit", type=int, default=120, help="seconds until the process gives up")
     given = options.parse_args()
     faulthandler.dump_traceback_later(given.limit, exit=True)
@@ -361,6 +376,9 @@ def main() -> None:
             code.save(f"{given.save}/{name}.rank{rank}.captured.json")
         if rank == 0 or not found.get("bit_equal"):
             print(json.dumps({"rank": rank, **found}, ensure_ascii=False), flush=True)
+        if rank == 0 and given.into and "replays" in found:
+            results = added(json.loads(given.into.read_text("utf-8")), found)
+            given.into.write_text(json.dumps(results, ensure_ascii=False, indent=1) + "\n", "utf-8")
     sys.stdout.flush()
     os._exit(0)  # A graph that holds a communicator may wait for peers that have gone.
 

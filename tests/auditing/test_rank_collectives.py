@@ -47,36 +47,26 @@ def deadlocks(*steps, **options):
 
 
 DATA_PARALLEL = ["k", "k", *[("all_reduce", ALL, 1024 * layer) for layer in range(1, 4)], "k"]
-FSDP2 = [
-    "k",
-    ("all_gather", ALL, 64, 1),
-    "k",
-    ("all_gather", ALL, 128, 1),
-    "k",
-    ("reduce_scatter", ALL, 128, 1),
-    ("reduce_scatter", ALL, 64, 1),
-]
 TENSOR_PARALLEL = ["k", ("all_reduce", ALL, 256), "k", ("all_reduce", ALL, 256), "k"]
 TWO_GROUPS = ["k", ("all_reduce", LEFT, 256), "k", ("all_gather", RIGHT, 64), "k"]
 TWO_STREAMS = ["k", ("all_reduce", LEFT, 256, 1), ("all_gather", RIGHT, 64, 2), "k"]
 
 
-@pytest.mark.parametrize(
-    "steps", [DATA_PARALLEL, FSDP2, TENSOR_PARALLEL, TWO_GROUPS, TWO_STREAMS], ids=["data", "fsdp2", "tensor", "2", "2 streams"]
-)
+@pytest.mark.parametrize("steps", [DATA_PARALLEL, TENSOR_PARALLEL, TWO_GROUPS, TWO_STREAMS], ids=["data", "tensor", "2", "2 streams"])
 @pytest.mark.parametrize("count", [2, 4])
 def test_right_steps_raise_no_alarm(steps, count):
     assert deadlocks(*[steps] * count, ranks=range(count)) == ()
 
 
-@pytest.mark.parametrize("case", ["dp-2048x8", "tp-256"])
-def test_steps_that_were_captured_on_two_h100_raise_no_alarm(case):
-    """By `benchmarks/collective_orders.py`; of another step on the other rank, both collectives are named."""
+@pytest.mark.parametrize("case", ["dp-2048x8", "tp-256", "fsdp2"])
+def test_steps_that_were_captured_on_two_gpus_raise_no_alarm(case):
+    """By `benchmarks/collective_orders.py`. All nodes are understood. Of another step on the other rank, both collectives are named."""
     ranks = [ss.load_captured(RECORDED / f"{case}.rank{rank}.captured.json") for rank in range(2)]
     assert ss.audit(ranks, progress=False).of(Kind.DEADLOCK) == ()
-    other = ss.load_captured(RECORDED / f"{'tp-256' if case.startswith('dp') else 'dp-2048x8'}.rank1.captured.json")
+    assert not any(one.certificate().unknown for one in ranks)
+    other = ss.load_captured(RECORDED / f"{'tp-256' if case != 'tp-256' else 'dp-2048x8'}.rank1.captured.json")
     (found,) = ss.audit([ranks[0], other], progress=False).of(Kind.DEADLOCK)
-    assert found.message.startswith("Number 1 of group '0' is all_reduce of")
+    assert found.message.startswith("Number 1 of group '0' is all_")
 
 
 def test_groups_in_different_orders_wait_for_each_other():
