@@ -557,8 +557,11 @@ def compiled_order() -> str:
 
 
 def call_cost() -> str:
-    """Return what a call takes besides the launch of its graph, for branches and for networks."""
-    found = data("call_cost")
+    """Return what a call takes besides the launch of its graph, for branches and for networks, on each card."""
+    return "\n".join(_call_cost(data(name)) for name in ("call_cost", "call_cost_h200"))
+
+
+def _call_cost(found: Any) -> str:
     rows = []
     for name, one in found["results"].items():
         us, title = one["us"], name.replace("_", " ") + (", as captured" if one["engine"] == "graph" else "")
