@@ -40,7 +40,7 @@ MOST_BYTES = 1_500_000
 RECORDED = [name for name, workload in WORKLOADS.items() if workload not in NETWORKS]
 # Copies with the outputs of a GPU, made by scripts/execute_notebook.py.
 COPIES = sorted((Path(__file__).parents[2] / "notebooks" / "recorded").glob("*.executed.ipynb"))
-OLDER: set[str] = {"04_several_gpus.executed.ipynb"}  # its pipeline computed the weights' gradients first
+OLDER: set[str] = set()
 """Copies that are older than their notebook, and wait for a GPU to be made again."""
 _OLD = pytest.mark.xfail(strict=True, reason="older than its notebook; scripts/execute_notebook.py makes it again on a GPU")
 WIDGET = "application/vnd.jupyter.widget-view+json"
