@@ -408,10 +408,11 @@ def test_predictions_come_true_on_the_simulated_host(step, truth, change):
     assert waiting[0] == pytest.approx(waiting[1], abs=0.05 * run.length_ns / 1e3)
 
 
-def test_a_step_that_two_h100_ran_is_predicted_without_overlap(repository):
+def test_a_step_that_two_h200_ran_is_predicted_without_overlap(repository):
     runs = ss.load_comparison(repository / "notebooks" / "recorded" / "data-parallel")
     recorded, serial = (job_of(runs[engine].trace) for engine in ("graph-dual", "graph"))
     found = recorded.what_if()
     assert found.replay_error < 1e-4
-    assert found.serial().job.length_ns == pytest.approx(serial.length_ns, rel=0.05)
+    # Without overlap, GPU 1 began later than with it.
+    assert found.serial().job.length_ns == pytest.approx(serial.length_ns, rel=0.07)
     assert serial.length_ns > 1.15 * recorded.length_ns
