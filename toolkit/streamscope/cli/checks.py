@@ -27,7 +27,7 @@ _State = Literal["ok", "lacking", "unneeded"]
 # Together, the dependencies in pyproject.toml: an extra that is missing stops nothing.
 _LIBRARIES = ("msgspec", "numpy", "pandas", "pyarrow", "rich", "scipy", "typer")
 _NOTEBOOK_LIBRARIES = ("ipython", "ipywidgets", "anywidget", "plotly")
-REINSTALL = "pip install --upgrade streamscope"
+REINSTALL = "`make setup` in the clone, or pip install --upgrade . there"
 _PERMISSION = (
     "run as root, or let the administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0; all but CUPTI works without"
 )

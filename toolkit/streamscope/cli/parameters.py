@@ -164,7 +164,7 @@ def executor_of(name: str | None) -> Iterator[Executor | str | None]:
     try:
         from distributed import Client
     except ImportError:
-        raise WrongUsageError("an executor at an address needs Dask", hint="pip install 'streamscope[cluster]'") from None
+        raise WrongUsageError("an executor at an address needs Dask", hint="pip install '.[cluster]' in the clone, or pip install distributed") from None
     try:
         client = Client(name, timeout=_ANSWERS_S)
     except (OSError, ValueError) as error:
