@@ -1,42 +1,46 @@
 """Small jobs on 2 or 4 GPUs, recorded by PyTorch's profiler and by `ss.record`, and what `ss.read_ranks` says of them.
 
-    python benchmarks/recorded_jobs.py GPUS FOLDER [PASS …] # FOLDER/kineto/JOB/rank0.json.gz, FOLDER/ours/JOB/0.parquet, FOLDER/result.json
-    python benchmarks/recorded_jobs.py --read FOLDER        # reads and judges the recordings again; needs no GPU
-    python benchmarks/recorded_jobs.py --keep FOLDER TARGET JOB ...    # copies jobs, as small as tests/data/ranks has them
+    python benchmarks/recorded_jobs.py GPUS FOLDER [PASS …]     # FOLDER/kineto/JOB/rank0.json.gz, FOLDER/ours/JOB/0.parquet, result.json
+    python benchmarks/recorded_jobs.py --read FOLDER            # reads and judges the recordings again; needs no GPU
+    python benchmarks/recorded_jobs.py --keep FOLDER TARGET JOB ...     # copies jobs, as small as tests/data/ranks has them
 
 Jobs are data-, tensor- and pipeline-parallel, as plain streams and as CUDA graphs. In some of them, rank 1 is late on purpose. All ranks
 are on one host, so the true offset of each clock is 0.
 
-Each pass is a job of torchrun of its own: ``measured`` (no recorder is loaded: CUPTI leaves graph launches dearer), ``kineto``, ``ours``.
-Collectives can hang: a pass in which no job ends for `PATIENCE_S` is killed, and goes on behind the job that hung.
+Each pass is one job of torchrun: ``measured`` (no recorder is loaded: CUPTI leaves graph launches dearer), ``kineto``, ``ours``. In it, a
+job and what it is predicted as take turns, some steps each: hosts differ by up to twice between processes, so a prediction is compared
+with a run in the same ones. Collectives can hang: a pass in which no family of jobs ends for `PATIENCE_S` is killed, and goes on behind
+the one that hung.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
-import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 PASSES = ("measured", "kineto", "ours")
-WARM, STEPS, MEASURED = 3, 14, 30
+WARM, STEPS, MEASURED = 3, 10, 20
+TURNS = int(os.environ.get("JOBS_TURNS", "3"))
 PATIENCE_S, LIMIT_S = 30.0, float(os.environ.get("JOBS_LIMIT_S", "150"))
 MOST_FAILURES = 3
 """A pass with so many failures is given up."""
 LAYERS, WIDTH = 5, 4096
-ROWS = int(os.environ.get("JOBS_ROWS", "2048"))
+ROWS = tuple(map(int, os.environ.get("JOBS_ROWS", "2048").split(",")))
 """Of a batch. With 2048, PyTorch's profiler makes eager steps wait for the host; with 8192, the GPUs have enough to do."""
 ONLY = os.environ.get("JOBS_ONLY", ".*")
 """Pattern for the names of jobs: ``(?!.*graph).*`` leaves out CUDA graphs, which wait for no host."""
@@ -62,6 +66,16 @@ class JobCase:
     graph: bool = False
     serial: bool = False
     whole: str = ""
+    rows: int = 0
+
+    @property
+    def label(self) -> str:
+        """Its name, and the rows of its batch."""
+        return f"{self.name}-{self.rows}"
+
+    def folder(self, turn: int) -> str:
+        """Return where a turn of it is kept."""
+        return f"{self.label}.{turn}"
 
 
 CASES = (
@@ -83,15 +97,18 @@ CASES = (
     JobCase("pp", "pp"),
     JobCase("pp-augment", "pp", "augment", whole="pp"),
     JobCase("pp-graph", "pp", graph=True),
-    JobCase("ddp-again", "ddp"),
     JobCase("dp-tp", "dp-tp"),
 )
-"""The last one has sub-groups, and needs four GPUs. The one before tells how far recordings of one job are apart."""
+"""The last one has sub-groups, and needs four GPUs."""
 
 
-def cases_on(gpus: int) -> tuple[JobCase, ...]:
-    """Return the jobs of a host."""
-    return tuple(case for case in CASES if (case.kind != "dp-tp" or gpus == 4) and re.fullmatch(ONLY, case.name))
+def families_on(gpus: int, batches: Sequence[int] = ROWS) -> list[list[JobCase]]:
+    """Return the jobs of a host that take turns: one, and all that have it as their whole."""
+    families: dict[tuple[int, str], list[JobCase]] = {}
+    for rows, case in product(batches, CASES):
+        if (case.kind != "dp-tp" or gpus == 4) and re.fullmatch(ONLY, case.name):
+            families.setdefault((rows, case.whole or case.name), []).append(replace(case, rows=rows))
+    return list(families.values())
 
 
 Body = Callable[[], object]
@@ -138,7 +155,7 @@ class Worker:
         """Return a job's step, warm; captured where the case says so."""
         self.torch.manual_seed(0)
         late = case.late if self.rank == 1 else ""
-        rows = ROWS * 3 // 2 if late == "shapes" and case.kind != "tp" else ROWS
+        rows = case.rows * 3 // 2 if late == "shapes" and case.kind != "tp" else case.rows
         body: Body = {"ddp": self.ddp, "dp": self.dp, "tp": self.tp, "pp": self.pp, "dp-tp": self.dp_tp}[case.kind](case, rows)
         more: Body = getattr(body, "alone", lambda: None)  # Shapes of a tensor-parallel rank are those of the others: it does more.
         noise = self.torch.randn(2**26, dtype=self.torch.float16, device=self.device) if late == "augment" else None
@@ -294,17 +311,15 @@ class Worker:
 
         return step
 
-    def measured(self, case: JobCase) -> None:
+    def measured(self, case: JobCase, step: Callable[[int], None], turn: int) -> list[float]:
         """Measure steps that nobody records."""
-        step = self.step_of(case)
-        self.keep_times(case, [self.timed_us(step, number) for number in range(MEASURED)])
+        return [self.timed_us(step, number) for number in range(MEASURED)]
 
-    def kineto(self, case: JobCase) -> None:
+    def kineto(self, case: JobCase, step: Callable[[int], None], turn: int) -> list[float]:
         """Record steps by PyTorch's profiler."""
         from torch.profiler import ProfilerActivity, profile, schedule
 
-        step = self.step_of(case)
-        target = self.folder / "kineto" / case.name / f"rank{self.rank}.json.gz"
+        target = self.folder / "kineto" / case.folder(turn) / f"rank{self.rank}.json.gz"
         times = list[float]()
         with profile(
             activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
@@ -317,20 +332,19 @@ class Worker:
                     self.together()
                 times.append(self.timed_us(step, number))
                 profiler.step()
-        self.keep_times(case, times[2:])
+        return times[2:]
 
-    def ours(self, case: JobCase) -> None:
+    def ours(self, case: JobCase, step: Callable[[int], None], turn: int) -> list[float]:
         """Record steps by `ss.record`."""
         import streamscope as ss
 
-        step = self.step_of(case)
         times = list[float]()
-        with ss.record(case.name, path=self.folder / "ours" / case.name / "{rank}.parquet"):
+        with ss.record(case.name, path=self.folder / "ours" / case.folder(turn) / "{rank}.parquet"):
             self.together()
             for number in range(STEPS):
                 with self.torch.cuda.nvtx.range(f"step {number}"):
                     times.append(self.timed_us(step, number))
-        self.keep_times(case, times)
+        return times
 
     def together(self) -> None:
         """Wait for all ranks on the host: recorders begin at different moments, and the first step is not to be late by that."""
@@ -341,24 +355,28 @@ class Worker:
         step(number)
         return (time.perf_counter_ns() - begin) / 1e3
 
-    def keep_times(self, case: JobCase, times_us: list[float]) -> None:
-        """Add this rank's step times to its file; `Launcher` joins them."""
-        with (self.folder / f"times-{self.rank}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"job": case.name, "pass": os.environ["JOBS_PASS"], "us": [round(each, 1) for each in times_us]}) + "\n")
+    def take_turns(self, which: str, family: Sequence[JobCase]) -> None:
+        """Let jobs take turns; add this rank's step times to its file, which `step_times` reads."""
+        steps = [(case, self.step_of(case)) for case in family]
+        for turn, (case, step) in product(range(TURNS), steps):
+            if which != "measured":
+                (self.folder / which / case.folder(turn)).mkdir(parents=True, exist_ok=True)
+            self.together()
+            times_us = [round(each, 1) for each in getattr(self, which)(case, step, turn)]
+            with (self.folder / f"times-{self.rank}.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"job": case.label, "pass": which, "turn": turn, "us": times_us}) + "\n")
 
     def work(self, which: str, first: int) -> None:
-        """Do the jobs of a pass from one on, and tell after each."""
-        for number, case in enumerate(cases_on(self.gpus)):
+        """Do the families of a pass from one on, and tell after each."""
+        for number, family in enumerate(families_on(self.gpus)):
             if number < first:
                 continue
-            for recorder in PASSES[1:]:
-                (self.folder / recorder / case.name).mkdir(parents=True, exist_ok=True)
-            getattr(self, which)(case)
+            self.take_turns(which, family)
             self.dist.barrier()
             self.torch.cuda.synchronize()
             if not self.rank:
                 (self.folder / "reached").write_text(str(number + 1), encoding="utf-8")
-                print(which, case.name, flush=True)
+                print(which, family[0].label, flush=True)
 
 
 @dataclass(frozen=True)
@@ -371,7 +389,7 @@ class Launcher:
 
     def ran(self, which: str) -> list[dict[str, Any]]:
         """Run a pass to its end, or to that of the time; return the jobs that failed, and how."""
-        failed, first, total = list[dict[str, Any]](), 0, len(cases_on(self.gpus))
+        failed, first, total = list[dict[str, Any]](), 0, len(families_on(self.gpus))
         while first < total and time.monotonic() < self.until:
             reached = self.folder / "reached"
             reached.write_text(str(first), encoding="utf-8")
@@ -381,9 +399,9 @@ class Launcher:
             first = int(reached.read_text(encoding="utf-8"))
             if code == 0 or first >= total:
                 break
-            case = cases_on(self.gpus)[first]
-            failed.append({"pass": which, "job": case.name, "code": code, "error": _first_error(log.read_text(encoding="utf-8"))})
-            print("FAILED", which, case.name, code, failed[-1]["error"], flush=True)
+            job = families_on(self.gpus)[first][0].label
+            failed.append({"pass": which, "job": job, "code": code, "error": _first_error(log.read_text(encoding="utf-8"))})
+            print("FAILED", which, job, code, failed[-1]["error"], flush=True)
             if len(failed) == MOST_FAILURES:
                 break  # Of all jobs alike: a recorder that is not there, say.
             first += 1
@@ -423,16 +441,16 @@ def _first_error(log: str) -> str:
     return log[at : at + 3000] if at >= 0 else log[-3000:]
 
 
-def step_times(folder: Path) -> dict[str, dict[str, float]]:
-    """Return the median step of each job in each pass, in µs; a step takes as long as on its slowest rank."""
-    ranks: dict[tuple[str, str], list[list[float]]] = {}
+def step_times(folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Return the median step of each job in each pass and turn, in µs; a step takes as long as on its slowest rank."""
+    ranks: dict[tuple[str, str, int], list[list[float]]] = {}
     for path in sorted(folder.glob("times-*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            ranks.setdefault((row["job"], row["pass"]), []).append(row["us"])
-    found: dict[str, dict[str, float]] = {}
-    for (job, which), times in ranks.items():
-        found.setdefault(job, {})[which] = median(max(each) for each in zip(*times, strict=True))
+            ranks.setdefault((row["job"], row["pass"], row["turn"]), []).append(row["us"])
+    found: dict[str, dict[str, list[float]]] = {}
+    for (job, which, _), times in sorted(ranks.items()):
+        found.setdefault(job, {}).setdefault(which, []).append(median(max(each) for each in zip(*times, strict=True)))
     return found
 
 
@@ -488,28 +506,38 @@ def changed(job: Any, case: JobCase) -> Any:
     return job.what_if(rank=1).without("*sin*") if case.kind == "pp" else job.what_if(rank=1).like(rank=0)
 
 
-def predicted(folder: Path, case: JobCase, run: str) -> dict[str, Any]:
-    """Predict a job without its straggler, or without overlap, beside the recording of a job that was run so: steps in µs."""
+def predicted(job: Any, case: JobCase) -> dict[str, Any]:
+    """Predict a job without its straggler, or without overlap: the median step in µs, and its error bar."""
     import streamscope as ss
 
-    job, truth = (ss.read_ranks(folder / name, progress=False) for name in (case.name, run))
-    times = {"run_us": step_us(truth), "unchanged_us": step_us(job)}
     try:
         found = changed(job, case)
     except ss.StreamscopeError as error:
-        return times | {"refused": error.message}
-    low, high = found.host_range
-    return times | {"step_us": step_us(found.job), "error": step_us(found.job) / times["run_us"] - 1, "range": [low, high]}
+        return {"refused": error.message}
+    return {"predicted_us": step_us(found.job), "replay_error": found.replay_error, "range": list(found.host_range)}
 
 
-def predictions(jobs: dict[str, dict[str, Any]], folder: Path, recorder: str) -> list[dict[str, Any]]:
-    """Return predictions beside the jobs that were run so, by one recorder."""
+def turns_of(folder: Path, family: Sequence[JobCase], times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[dict[str, Any]]:
+    """Return for each recorder, job and turn its own step, what is predicted, and the steps of the run that has it, in µs.
+
+    ``run_us`` is of the same turn and recorder; ``measured_us`` are the medians of both jobs by no recorder, over all turns.
+    """
+    import streamscope as ss
+
     rows = []
-    for case in CASES:
-        # A job without overlap is predicted from the one with it.
-        run = f"{case.name}-serial" if f"{case.name}-serial" in jobs else "" if case.serial else case.whole
-        if all("step_us" in jobs.get(name, {}).get(recorder, {}) for name in (case.name, run)):
-            rows.append({"job": case.name, "run": run, "recorder": recorder} | predicted(folder / recorder, case, run))
+    for recorder, turn in product(PASSES[1:], range(TURNS)):
+        places = {case.name: folder / recorder / case.folder(turn) for case in family}
+        jobs = {name: ss.read_ranks(place, progress=False) for name, place in places.items() if any(place.glob("*"))}
+        for case in family:
+            # A job without overlap is predicted from the one with it.
+            run = next((each.name for each in family if each.serial), "") if not case.late else case.whole
+            if case.serial or case.name not in jobs or run not in jobs:
+                continue
+            both = [median(times.get(f"{name}-{case.rows}", {}).get("measured", [math.nan])) for name in (case.name, run)]
+            row = {"job": case.name, "run": run, "rows": case.rows, "recorder": recorder, "turn": turn, "measured_us": both}
+            row |= {"recorded_us": step_us(jobs[case.name]), "run_us": step_us(jobs[run])} | predicted(jobs[case.name], case)
+            rows.append(row)
+            print(*row.values(), flush=True)
     return rows
 
 
@@ -518,20 +546,17 @@ def read(folder: Path) -> None:
     path = folder / "result.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     times = step_times(folder) or {job: row["step_us"] for job, row in content.get("jobs", {}).items()}
-    content["jobs"] = {}
-    for case in cases_on(content["gpus"]):
-        row: dict[str, Any] = {"whole": case.whole or None, "step_us": times.get(case.name, {})}
-        for recorder in PASSES[1:]:
-            if not any((folder / recorder / case.name).glob("*")):
-                continue
-            found = row[recorder] = judged(folder / recorder / case.name, case)
-            print(f"{case.name:18}{recorder:8}{_line(found)}", flush=True)
-        content["jobs"][case.name] = row
+    content |= {"jobs": {}, "predictions": []}
+    for family in families_on(content["gpus"], content["rows"]):
+        for case in family:
+            row: dict[str, Any] = {"whole": case.whole or None, "step_us": times.get(case.label, {})}
+            for recorder in PASSES[1:]:
+                if any((folder / recorder / case.folder(0)).glob("*")):
+                    found = row[recorder] = judged(folder / recorder / case.folder(0), case)
+                    print(f"{case.label:24}{recorder:8}{_line(found)}", flush=True)
+            content["jobs"][case.label] = row
+        content["predictions"] += turns_of(folder, family, times)
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    content["predictions"] = [row for recorder in PASSES[1:] for row in predictions(content["jobs"], folder, recorder)]
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    errors = [abs(row["error"]) for row in content["predictions"] if "error" in row]
-    print(f"{len(errors)} predictions: median error {median(errors):.1%}, worst {max(errors):.1%}" if errors else "no predictions")
     judgements = [row[recorder] for row in content["jobs"].values() for recorder in PASSES[1:] if recorder in row]
     counts = {
         name: sum(bool(each.get(name)) for each in judgements) for name in ("inside", "within_10_us", "host_known_within_10_us", "right")
@@ -585,13 +610,6 @@ def keep(folder: Path, target: Path, jobs: list[str]) -> None:
         into.write_bytes(gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0))
 
 
-def packed(folder: Path) -> None:
-    """Put the recordings of each recorder into one file: few files come back from a machine."""
-    for recorder in PASSES[1:]:
-        with tarfile.open(folder / f"{recorder}.tar", "w") as archive:
-            archive.add(folder / recorder, recorder)
-
-
 def main() -> None:
     """Record all jobs, then read them."""
     gpus, folder = int(sys.argv[1]), Path(sys.argv[2]).absolute()
@@ -606,7 +624,8 @@ def main() -> None:
     failed = [failure for which in sys.argv[3:] or PASSES for failure in launcher.ran(which)]
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
     content = {
-        "what": f"{STEPS} steps of each job, recorded; the median of {MEASURED} measured ones, each as long as on its slowest rank, in µs",
+        "what": f"{TURNS} turns of {STEPS} steps of each job, recorded; the median of {MEASURED} measured ones in each turn, each as long "
+        "as on its slowest rank, in µs",
         "device": torch.cuda.get_device_name(),
         "gpus": gpus,
         "rows": ROWS,
@@ -615,7 +634,6 @@ def main() -> None:
         "failed": failed,
     }
     (folder / "result.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    packed(folder)
     read(folder)
 
 
