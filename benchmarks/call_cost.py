@@ -3,7 +3,7 @@
 python benchmarks/call_cost.py [RESULT.json] [--networks googlenet,resnet50]
 
 First a chain, in which nothing is to gain, and branches over one and four arrays of several sizes; then networks of networks.py. With
-static results and the arrays of a user.
+static results and the arrays of a user. The kernel that copies them is timed alone, too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from parallelise_networks import torch_graph
 from provenance import provenance
 
 import streamscope as ss
+from streamscope.kernels.library.libraries import libraries
+from streamscope.parallelising.quick_call import COPYING_THREADS, Copying
 
 TURNS = 200
 SIZES = [(count, nbytes) for count in (1, 4) for nbytes in (2**12, 2**18, 2**20)]
@@ -49,22 +51,50 @@ def in_turns_us(calls: Mapping[str, Callable[[], Any]]) -> dict[str, tuple[float
     return {name: tuple(map(statistics.median, zip(*each, strict=True))) for name, each in times.items()}
 
 
+def copy_us(copying: Copying) -> float:
+    """Return what the kernel that copies the arrays of a call takes on the device: from graphs of 1 and of 11 of it."""
+    arguments, kernel = copying._kept  # noqa: SLF001
+    blocks = next(node.grid[0] for node in copying._graph.nodes if "copied_arguments" in node.name)  # noqa: SLF001
+    launch = partial(libraries().driver.launchKernel, kernel.ptr, blocks, 1, 1, COPYING_THREADS, 1, 1, 0)
+    times = []
+    for count in (1, 11):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            for _ in range(count):
+                launch(torch.cuda.current_stream().cuda_stream, arguments.address, 0)
+        times.append(statistics.median(elapsed_us(graph.replay) for _ in range(TURNS)))
+    return (times[1] - times[0]) / 10
+
+
+def elapsed_us(call: Callable[[], Any]) -> float:
+    """Return the time of a call on the device, in µs."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return float(1e3 * start.elapsed_time(end))
+
+
 def measured(network: Network) -> dict[str, Any]:
     """Measure PyTorch's replay, the launch of our graph, and calls: with other arrays each time, the same ones, the capture's own."""
     replay = torch_graph(network)
     fast = ss.parallelise(network.function, *network.inputs, outputs="static", check=0, progress=False)
-    graph, stream = fast._captures[0].call.graph, torch.cuda.current_stream().cuda_stream  # noqa: SLF001
-    held = [slot.memory for slot in fast._captures[0].call.slots]  # noqa: SLF001
+    call = fast._captures[0].call  # noqa: SLF001
+    held = [slot.memory for slot in call.slots]
     in_turns = cycle([network.inputs, tuple(one.clone() for one in network.inputs)])
     again = {"again": partial(fast, *network.inputs)}
     calls: dict[str, Callable[[], Any]] = {
         "replay": replay,
-        "launch": partial(graph.launch_on, stream),
+        "launch": partial(call.graph.launch_on, torch.cuda.current_stream().cuda_stream),
         "call": lambda: fast(*next(in_turns)),
         "held": partial(fast, *held),
     }
-    told = {"verdict": fast.verdict, "engine": fast.gain.engine, "arrays": len(network.inputs), "nodes": len(fast.captured.nodes)}
-    return {"us": in_turns_us(calls) | in_turns_us(again)} | told
+    us = in_turns_us(calls) | in_turns_us(again)
+    assert call._copying is not None  # noqa: SLF001
+    told = {"copy_us": copy_us(call._copying), "verdict": fast.verdict, "engine": fast.gain.engine}  # noqa: SLF001
+    return {"us": us, "arrays": len(network.inputs), "nodes": len(fast.captured.nodes)} | told
 
 
 def branches(count: int, nbytes: int) -> Network:

@@ -568,7 +568,8 @@ def _call_cost(found: Any) -> str:
         times = [format_us(us[which][0]) for which in ("replay", "launch", "call")]
         besides = [f"**{us['call'][which] - us['launch'][which]:.1f}**" for which in (0, 1)]
         host = ", ".join(f"{us[which][1]:.0f}" for which in ("replay", "launch", "call"))
-        rows.append([title, str(one["arrays"]), *times, *besides, f"{us['held'][0] - us['launch'][0]:.1f}", host])
+        copy = f"{one['copy_us']:.1f}" if "copy_us" in one else ""
+        rows.append([title, str(one["arrays"]), *times, besides[0], copy, besides[1], f"{us['held'][0] - us['launch'][0]:.1f}", host])
     head = [
         "network or branches",
         "arrays",
@@ -576,6 +577,7 @@ def _call_cost(found: Any) -> str:
         "ours, launched",
         "called",
         "besides the launch",
+        "of it the copy",
         "of the host",
         "nothing copied",
         "host: replay, launch, call",

@@ -14,7 +14,7 @@ import numpy as np
 from streamscope.capturing.arrays import is_tensor
 from streamscope.devices.cuda.bench import PackedArguments
 from streamscope.devices.cuda.graph import CudaGraph
-from streamscope.errors import ProgramError
+from streamscope.errors import DeviceError, ProgramError
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising.calls import Calls
@@ -25,7 +25,7 @@ _COUNTS = (1, 4, 16, 64)
 """For how many arrays there are kernels. Their addresses are its arguments, and more of them take longer to launch."""
 MOST_COPIED = _COUNTS[-1]
 """Arrays that one launch copies."""
-_COPYING_THREADS, _LEAST_PIECE, _MOST_PIECES = 256, 1 << 13, 2048
+COPYING_THREADS, _LEAST_PIECE, _MOST_PIECES = 256, 1 << 13, 2048
 """Of a block, which copies a piece of at least so many bytes; the pieces of all arrays together are about so many at most."""
 
 _MOST_PATTERNS = 64
@@ -217,7 +217,7 @@ class Copying:
         source = text["move"] + fill(text["copied_arguments"], most=most)
         kernel = lib.cupy.RawKernel(source, "copied_arguments").kernel
         self._kept = packed, kernel  # The graph knows addresses only.
-        self._graph, self._set_values = graph.behind(kernel.ptr, len(parts), _COPYING_THREADS, packed.address)
+        self._graph, self._set_values = graph.behind(kernel.ptr, len(parts), COPYING_THREADS, packed.address)
         self._set: tuple[int, ...] | None = None
 
     def launch(self, addresses: tuple[int, ...], stream: int) -> None:
@@ -225,6 +225,7 @@ class Copying:
         if addresses != self._set:
             self._set = None  # Unknown, should Ctrl-C come in the lines below.
             self._values[: self._count] = addresses
-            self._set_values()
+            if self._set_values():
+                raise DeviceError("setting the arguments of a kernel in a graph failed", hint="call it again")
             self._set = addresses
         self._graph.launch_on(stream)

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from streamscope.devices.cuda.captures import Captures
 from streamscope.devices.cuda.graph_nodes import graph_nodes, node_count, nodes_in_order
@@ -26,6 +27,8 @@ class CudaGraph:
         runtime = libraries().runtime
         self.refused = refused
         """Why the update was refused that this graph replaces."""
+        self.lost = False
+        """Whether it was destroyed: its collectives were aborted."""
         self.kept: object = None
         """Objects that must live as long as the graph."""
         self._runtime: Any = runtime
@@ -38,11 +41,15 @@ class CudaGraph:
         # Before it is instantiated: if that fails, the captured graph is destroyed all the same.
         when_gone(self, partial(_destroy, captures, runtime, self._owned))
         self._nodes: tuple[GraphNode, ...] | None = None
+        self._longer: WeakSet[CudaGraph] = WeakSet()
+        """Graphs of these nodes behind another one."""
         self.node_count = node_count(captured)
         with cuda_errors("instantiating a graph"):
             self._executable = self._owned["graphExecDestroy"] = runtime.graphInstantiate(captured)
-            self.launch_on: Callable[[int], None] = partial(runtime.graphLaunch, self._executable)
+            self.launch_on = partial(runtime.graphLaunch, self._executable)
             """Puts one replay on a stream that is known by its address; no method, since each microsecond counts."""
+            self._kept_by_callers: list[partial[Any]] = [self.launch_on]
+            """They refuse after `break_off`."""
             self._upload()
 
     @property
@@ -56,10 +63,10 @@ class CudaGraph:
         """Put one replay on a stream."""
         self.launch_on(stream.pointer)
 
-    def behind(self, kernel: int, blocks: int, threads: int, arguments: int) -> tuple[CudaGraph, Callable[[], None]]:
+    def behind(self, kernel: int, blocks: int, threads: int, arguments: int) -> tuple[CudaGraph, Callable[[], int]]:
         """Return a graph that runs a kernel before these nodes, and a function that reads the kernel's arguments anew.
 
-        They count for launches from then on: those that are queued, or run, keep theirs.
+        They count for launches from then on: those that are queued, or run, keep theirs. It returns CUDA's status, 0 for success.
 
         ``arguments``: address of pointers to them, as `cuLaunchKernel` takes it.
         """
@@ -79,13 +86,10 @@ class CudaGraph:
                 raise
             made = CudaGraph(int(graph.value or 0), self._captures, self._uploads)
         made.kept = self.kept
-        set_parameters = driver_function("cuGraphExecKernelNodeSetParams_v2")
+        self._longer.add(made)
         asked = ctypes.c_void_p(made._executable), node, ctypes.byref(parameters)
-
-        def read_anew() -> None:
-            if set_parameters(*asked):
-                raise DeviceError("setting the arguments of a kernel in a graph failed", hint="call it again")
-
+        read_anew = partial(driver_function("cuGraphExecKernelNodeSetParams_v2"), *asked)
+        made._kept_by_callers.append(read_anew)
         return made, read_anew
 
     def calls(self, stream: CudaStream) -> list[tuple[GraphNode, Call]]:
@@ -122,34 +126,26 @@ class CudaGraph:
             self._upload()
         return ""
 
-    @property
-    def lost(self) -> bool:
-        """Whether it was destroyed: its collectives were aborted."""
-        return isinstance(self._runtime, _Broken)
-
     def break_off(self, why: str) -> None:
         """Destroy the graph, also one that runs; from now on a launch is a `DeviceError` with this reason."""
-        runtime, self._runtime = self._runtime, _Broken(why)
-        self.launch_on = partial(self._runtime.graphLaunch, self._executable)
+        for longer in self._longer:
+            longer.break_off(why)
+        self.lost = True
+        for kept in self._kept_by_callers:
+            kept.__setstate__((_refuse, (why,), {}, None))  # type: ignore[attr-defined]  # In place, as pickle does it.
         owned = dict(self._owned)
         self._owned.update(dict.fromkeys(owned, 0))  # The finaliser has the same mapping.
         self._nodes = self._nodes or ()
-        _destroy(self._captures, runtime, owned)
+        _destroy(self._captures, self._runtime, owned)
 
     def _upload(self) -> None:
         self._runtime.graphUpload(self._executable, self._uploads.ptr)
         self._uploads.synchronize()
 
 
-class _Broken:
-    """Stands in for CUDA where a graph cannot be launched any more."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def graphLaunch(self, executable: int, stream: int) -> None:  # noqa: N802 — as CuPy calls it
-        """Raise DeviceError."""
-        raise DeviceError(self._why, hint="capture it again")
+def _refuse(why: str, *_: object) -> None:
+    """Raise DeviceError."""
+    raise DeviceError(why, hint="capture it again")
 
 
 def _destroy(captures: Captures, runtime: Any, owned: dict[str, int]) -> None:
