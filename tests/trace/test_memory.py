@@ -111,7 +111,7 @@ def test_another_zero_moves_all_but_the_two_ends():
         ([Allocation(1, 5, 4)], "none may end before it starts"),
         ([Allocation(-1)], "bytes of allocations must be from 0"),
         ([Allocation(1, gpu=-2)], "gpu of allocations must be from -1"),
-        ([Allocation(1, level=2)], "level is a Level"),
+        ([Allocation(1, level=2)], "must be a Level"),
         ([Allocation(1, kind="a\ud800")], "texts of allocations"),
         ([Allocation(1, site=("f", "g"))], "sites of allocations"),
         ([Allocation(2**61), Allocation(2**61)], "more bytes than any memory"),

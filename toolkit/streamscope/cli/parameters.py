@@ -164,7 +164,8 @@ def executor_of(name: str | None) -> Iterator[Executor | str | None]:
     try:
         from distributed import Client
     except ImportError:
-        raise WrongUsageError("an executor at an address needs Dask", hint="pip install '.[cluster]' in the clone, or pip install distributed") from None
+        way = "pip install '.[cluster]' in the clone, or pip install distributed"
+        raise WrongUsageError("an executor at an address needs Dask", hint=way) from None
     try:
         client = Client(name, timeout=_ANSWERS_S)
     except (OSError, ValueError) as error:

@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.arguments import shown
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
-from streamscope.trace.columns import SpanColumns, columns_of, holds, none
-from streamscope.trace.file_checks import is_tuple_of_texts, listed_texts
+from streamscope.trace.columns import SpanColumns, holds, indexed, none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pandas as pd
 
 KINDS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter", "send", "recv", "send_recv",
@@ -74,31 +70,17 @@ class Collectives(SpanColumns):
 
     span: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
     instance: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
-    kind: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int16, -1))
-    op: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int16, -1))
+    kind: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int16, -1, of="texts"))
+    op: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int16, -1, of="texts"))
     nbytes: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64))
     ranks: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
-    communicator: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
+    communicator: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1, of="texts"))
     sequence: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64, -1))
     peer: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
-    texts: tuple[str, ...] = ()
+    texts: tuple[str, ...] = field(default=(), metadata=indexed())
 
     NOUN: ClassVar = "collectives"
     MOST: ClassVar = 100_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not is_tuple_of_texts(self.texts):
-            raise TraceError(f"texts of collectives must be a tuple of texts, not {shown(self.texts)}")
-        for name in _CODED:
-            if int(getattr(self, name).max(initial=-1)) >= len(self.texts):
-                raise TraceError(f"{name} of collectives must index its {len(self.texts)} texts")
-
-    def __eq__(self, other: object) -> bool:
-        """Tell whether columns and texts are equal."""
-        return isinstance(other, Collectives) and super().__eq__(other) and self.texts == other.texts
-
-    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def from_columns(
@@ -143,30 +125,10 @@ class Collectives(SpanColumns):
             columns[name] = np.broadcast_to(column, rows.shape)[order]
         return cls(**columns, texts=tuple(codes))
 
-    def words(self, column: str) -> list[str]:
-        """Return the texts of ``"kind"``, ``"op"`` or ``"communicator"``, one a row; empty where unknown."""
-        if column not in _CODED:
-            raise TraceError(f"column {shown(column)} of collectives has no texts", hint=f"one of {', '.join(_CODED)}")
-        texts = (*self.texts, "")
-        return [texts[code] for code in getattr(self, column).tolist()]
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the columns as a DataFrame, with texts in the place of their numbers."""
-        import pandas as pd
-
-        return pd.DataFrame({name: self.words(name) if name in _CODED else getattr(self, name) for name in columns_of(Collectives)})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the columns as JSON values."""
-        return super().to_dict() | {"texts": list(self.texts)}
-
     @classmethod
     def _stored(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
         peers = {"peer": [-1] * len(stored["span"])}  # Of files from before there were any.
-        return super()._stored(peers | dict(stored)) | {"texts": listed_texts(stored["texts"])}
-
-
-_CODED = ("kind", "op", "communicator")
+        return super()._stored(peers | dict(stored))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arguments import shown
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
-from streamscope.trace.file_checks import MOST_NS, named_values
+from streamscope.trace.file_checks import MOST_NS, is_tuple_of_texts, listed_texts, named_values
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-def holds(dtype: npt.DTypeLike, least: int = 0) -> dict[str, Any]:
-    """Return the metadata of a field that is a column: its dtype, and its least value."""
-    return {"dtype": dtype, "least": least}
+def holds(dtype: npt.DTypeLike, least: int = 0, of: str = "") -> dict[str, Any]:
+    """Return the metadata of a field that is a column: its dtype, its least value, and the tuple that its numbers index."""
+    return {"dtype": dtype, "least": least, "of": of}
+
+
+def indexed(fits: Callable[[object], bool] = is_tuple_of_texts, kind: str = "texts") -> dict[str, Any]:
+    """Return the metadata of a field that is a tuple which columns index: its check, and the kind of its items."""
+    return {"fits": fits, "kind": kind}
 
 
 def none() -> IntArray:
@@ -32,8 +41,10 @@ def columns_of(table: type[Any]) -> dict[str, Mapping[str, Any]]:
 class Columns:
     """Base of the dataclasses with equally long columns of whole numbers, or of finite ones.
 
-    Columns whose names end with ``_ns`` hold times of a trace.
+    Columns whose names end with ``_ns`` hold times of a trace. Beside them there may be tuples that they index: `holds` names them.
     """
+
+    texts: tuple[str, ...]
 
     NOUN: ClassVar[str]
     """Name of the rows in errors."""
@@ -46,7 +57,7 @@ class Columns:
         Raises
         ------
         TraceError
-            A column has another length or values out of range, or there are too many rows.
+            A column has another length or values out of range, a tuple other items, or there are too many rows.
         """
         rows = len(self)
         for name, wanted in columns_of(type(self)).items():
@@ -66,6 +77,13 @@ class Columns:
             object.__setattr__(self, name, values.astype(wanted["dtype"], copy=False))
         if len(self) > self.MOST:
             raise TraceError(f"{len(self):,} {self.NOUN} are too many: a trace keeps {self.MOST:,}")
+        for each in fields(self):  # type: ignore[arg-type]
+            given, wanted = getattr(self, each.name), each.metadata
+            if "fits" in wanted and not wanted["fits"](given):
+                raise TraceError(f"{each.name} of {self.NOUN} must be a tuple of {wanted['kind']}, not {shown(given)}")
+        for name, wanted in columns_of(type(self)).items():
+            if wanted["of"] and int(getattr(self, name).max(initial=-1)) >= (count := len(getattr(self, wanted["of"]))):
+                raise TraceError(f"{name} of {self.NOUN} must index {wanted['of']}, whose length is {count}")
 
     def __repr__(self) -> str:
         """Return class and number of rows: texts, and sites with their callers, can be a million characters."""
@@ -76,16 +94,33 @@ class Columns:
         return len(getattr(self, next(iter(columns_of(type(self))))))
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether the columns are equal."""
+        """Tell whether the columns are equal, and the tuples that they index."""
         return type(other) is type(self) and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in columns_of(type(self))
+            np.array_equal(*pair) if isinstance(pair[0], np.ndarray) else pair[0] == pair[1]
+            for pair in ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))  # type: ignore[arg-type]
         )
 
     __hash__ = None  # type: ignore[assignment]
 
+    def words(self, column: str) -> list[str]:
+        """Return the texts of a column, one a row; empty where they are not known."""
+        coded = [name for name, wanted in columns_of(type(self)).items() if wanted["of"] == "texts"]
+        if column not in coded:
+            raise TraceError(f"column {shown(column)} of {self.NOUN} has no texts", hint=f"one of {', '.join(coded)}")
+        texts = (*self.texts, "")
+        return [texts[code] for code in getattr(self, column).tolist()]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the columns as a DataFrame, with texts in the place of their numbers."""
+        import pandas as pd
+
+        columns = columns_of(type(self)).items()
+        return pd.DataFrame({name: self.words(name) if wanted["of"] == "texts" else getattr(self, name) for name, wanted in columns})
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the columns as JSON values."""
-        return {name: getattr(self, name).tolist() for name in columns_of(type(self))}
+        """Return the columns as JSON values, and their texts."""
+        columns = {name: getattr(self, name).tolist() for name in columns_of(type(self))}
+        return columns | ({"texts": list(self.texts)} if hasattr(self, "texts") else {})
 
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
@@ -100,7 +135,8 @@ class Columns:
 
     @classmethod
     def _stored(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: np.asarray(stored[name]) if len(stored[name]) else none() for name in columns_of(cls)}
+        columns: dict[str, Any] = {name: np.asarray(stored[name]) if len(stored[name]) else none() for name in columns_of(cls)}
+        return columns | ({"texts": listed_texts(stored["texts"])} if hasattr(cls, "texts") else {})
 
 
 class SpanColumns(Columns):

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from streamscope.arguments import shown, whole_number
 from streamscope.arrays import Array, IntArray
 from streamscope.errors import TraceError
-from streamscope.trace.columns import Columns, columns_of, holds, none
-from streamscope.trace.file_checks import MOST_NS, is_text, is_tuple_of_texts, listed_texts
+from streamscope.trace.columns import Columns, columns_of, holds, indexed, none
+from streamscope.trace.file_checks import MOST_NS, is_text, is_tuple_of_texts
 from streamscope.trace.spans import SpanTable
 from streamscope.words import counted, exact_time_text, listed
 
@@ -65,6 +65,10 @@ class Series:
         return f"{gpu}{self.name}{process}" + (f", {self.unit}" if self.unit else "")
 
 
+def _are_series(given: object) -> bool:
+    return isinstance(given, tuple) and all(isinstance(each, Series) for each in given)
+
+
 @dataclass(frozen=True, eq=False)
 class Counters(Columns):
     """Values of counters as equally long columns, sorted by ``time_ns``. A value holds until the next one of its series.
@@ -92,26 +96,16 @@ class Counters(Columns):
     """
 
     time_ns: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64))
-    series: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
+    series: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, of="described"))
     value: Array = field(default_factory=none, repr=False, metadata=holds(np.float64))
-    described: tuple[Series, ...] = ()
+    described: tuple[Series, ...] = field(default=(), metadata=indexed(_are_series, "Series"))
 
     NOUN: ClassVar = "counters"
     MOST: ClassVar = 100_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if any(not isinstance(each, Series) for each in self.described):
-            raise TraceError(f"series of counters must be a tuple of Series, not {shown(self.described)}")
-        if int(self.series.max(initial=-1)) >= len(self.described):
-            raise TraceError(f"series of counters must index its {len(self.described)} series")
         _check_sorted(self)
-
-    def __eq__(self, other: object) -> bool:
-        """Tell whether columns and series are equal."""
-        return isinstance(other, Counters) and super().__eq__(other) and self.described == other.described
-
-    __hash__ = None
 
     def of_gpu(self, gpu: int) -> Self:
         """Return the series of one GPU, and those of the host."""
@@ -185,27 +179,16 @@ class Markers(Columns):
     """
 
     time_ns: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64))
-    name: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
-    thread: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
-    texts: tuple[str, ...] = ()
+    name: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, of="texts"))
+    thread: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1, of="texts"))
+    texts: tuple[str, ...] = field(default=(), metadata=indexed())
 
     NOUN: ClassVar = "markers"
     MOST: ClassVar = 20_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not is_tuple_of_texts(self.texts):
-            raise TraceError(f"texts of markers must be a tuple of texts, not {shown(self.texts)}")
-        for column in (self.name, self.thread):
-            if int(column.max(initial=-1)) >= len(self.texts):
-                raise TraceError(f"name and thread of markers must index its {len(self.texts)} texts")
         _check_sorted(self)
-
-    def __eq__(self, other: object) -> bool:
-        """Tell whether columns and texts are equal."""
-        return isinstance(other, Markers) and super().__eq__(other) and self.texts == other.texts
-
-    __hash__ = None
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, str, str]]) -> Self:
@@ -220,27 +203,12 @@ class Markers(Columns):
     @property
     def names(self) -> list[str]:
         """Name of each marker."""
-        return [self.texts[code] for code in self.name.tolist()]
+        return self.words("name")
 
     @property
     def threads(self) -> list[str]:
         """Lane of each marker's thread; empty where it is not known."""
-        texts = (*self.texts, "")
-        return [texts[code] for code in self.thread.tolist()]
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return one row for each marker: ``time_ns``, ``name``, ``thread``."""
-        import pandas as pd
-
-        return pd.DataFrame({"time_ns": self.time_ns, "name": self.names, "thread": self.threads})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the columns as JSON values."""
-        return super().to_dict() | {"texts": list(self.texts)}
-
-    @classmethod
-    def _stored(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
-        return super()._stored(stored) | {"texts": listed_texts(stored["texts"])}
+        return self.words("thread")
 
 
 def _check_sorted(found: Columns) -> None:

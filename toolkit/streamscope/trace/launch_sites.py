@@ -9,10 +9,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from streamscope.arguments import shown
 from streamscope.arrays import IntArray
-from streamscope.errors import TraceError
-from streamscope.trace.columns import SpanColumns, holds, none
+from streamscope.trace.columns import SpanColumns, holds, indexed, none
 from streamscope.trace.file_checks import listed_texts
 
 MOST_LINE = 2**31 - 1
@@ -57,6 +55,35 @@ class Site(NamedTuple):
         return {name: text for name, text in found.items() if text}
 
 
+def are_sites(given: object) -> bool:
+    """Tell whether it is a tuple of sites whose fields are what they should be. Each caller is looked at once."""
+    depths: dict[int, int] = {id(None): -1}
+    """Of the sites that are right, by their id, how many are around each other."""
+    return isinstance(given, tuple) and all(_is_site(one, depths) for one in given)
+
+
+def _is_site(one: Any, depths: dict[int, int]) -> bool:
+    unseen, at = list[Site](), one
+    while id(at) not in depths:
+        if not _has_right_fields(at) or len(unseen) > MOST_CALLERS:
+            return False
+        unseen.append(at)
+        at = at.caller
+    for depth, site in enumerate(reversed(unseen), depths[id(at)] + 1):
+        depths[id(site)] = depth
+    return 0 <= depths[id(one)] <= MOST_CALLERS
+
+
+def _has_right_fields(one: object) -> bool:
+    return (
+        isinstance(one, Site)
+        and all(isinstance(text, str) for text in (one.function, one.file, one.module))
+        and type(one.line) is int
+        and 0 <= one.line <= MOST_LINE
+        and isinstance(one.defined, bool)
+    )
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LaunchSites(SpanColumns):
     """Launch sites as equally long columns, one row for each span on a GPU whose site is known, sorted by ``span``.
@@ -85,24 +112,11 @@ class LaunchSites(SpanColumns):
     """
 
     span: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
-    site: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32))
-    sites: tuple[Site, ...] = ()
+    site: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, of="sites"))
+    sites: tuple[Site, ...] = field(default=(), metadata=indexed(are_sites, "Site"))
 
     NOUN: ClassVar = "launch sites"
     MOST: ClassVar = 1_000_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not are_sites(self.sites):
-            raise TraceError(f"sites must be a tuple of Site, not {shown(self.sites)}")
-        if int(self.site.max(initial=-1)) >= len(self.sites):
-            raise TraceError(f"site of launch sites must index its {len(self.sites)} sites")
-
-    def __eq__(self, other: object) -> bool:
-        """Tell whether columns and sites are equal."""
-        return isinstance(other, LaunchSites) and super().__eq__(other) and self.sites == other.sites
-
-    __hash__ = None  # type: ignore[assignment]
 
     def copied(self, rows: ArrayLike, origins: ArrayLike) -> Self:
         """Return the sites of rows of another table, from 0 on and ascending, which stand for rows of this one."""
@@ -163,32 +177,3 @@ def _site(row: Sequence[int], texts: Sequence[str], callers: Sequence[Site]) -> 
     if min(function, file, module, *around) < 0 or defined not in (0, 1) or len(around) > 1:
         raise ValueError(f"{row} is not a launch site")
     return Site(texts[function], texts[file], line, texts[module], bool(defined), callers[around[0]] if around else None)
-
-
-def are_sites(given: object) -> bool:
-    """Tell whether it is a tuple of sites whose fields are what they should be. Each caller is looked at once."""
-    depths: dict[int, int] = {id(None): -1}
-    """Of the sites that are right, by their id, how many are around each other."""
-    return isinstance(given, tuple) and all(_is_site(one, depths) for one in given)
-
-
-def _is_site(one: Any, depths: dict[int, int]) -> bool:
-    unseen, at = list[Site](), one
-    while id(at) not in depths:
-        if not _has_right_fields(at) or len(unseen) > MOST_CALLERS:
-            return False
-        unseen.append(at)
-        at = at.caller
-    for depth, site in enumerate(reversed(unseen), depths[id(at)] + 1):
-        depths[id(site)] = depth
-    return 0 <= depths[id(one)] <= MOST_CALLERS
-
-
-def _has_right_fields(one: object) -> bool:
-    return (
-        isinstance(one, Site)
-        and all(isinstance(text, str) for text in (one.function, one.file, one.module))
-        and type(one.line) is int
-        and 0 <= one.line <= MOST_LINE
-        and isinstance(one.defined, bool)
-    )

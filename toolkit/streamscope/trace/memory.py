@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.arguments import shown
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
-from streamscope.trace.columns import Columns, columns_of, holds, none
-from streamscope.trace.file_checks import MOST_NS, is_tuple_of_texts, listed_texts, named_values
+from streamscope.trace.columns import Columns, columns_of, holds, indexed, none
+from streamscope.trace.file_checks import MOST_NS, listed_texts, named_values
 from streamscope.trace.launch_sites import Site, are_sites, listed_sites, stored_sites
 
 if TYPE_CHECKING:
@@ -101,35 +100,24 @@ class Allocations(Columns):
     bytes: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int64))
     gpu: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, _HOST))
     level: IntArray = field(default_factory=none, repr=False, metadata=holds(np.uint8))
-    kind: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
-    name: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
-    site: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
+    kind: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1, of="texts"))
+    name: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1, of="texts"))
+    site: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1, of="sites"))
     operation: IntArray = field(default_factory=none, repr=False, metadata=holds(np.int32, -1))
-    texts: tuple[str, ...] = ()
-    sites: tuple[Site, ...] = ()
+    texts: tuple[str, ...] = field(default=(), metadata=indexed())
+    sites: tuple[Site, ...] = field(default=(), metadata=indexed(are_sites, "Site"))
 
     NOUN: ClassVar = "allocations"
     MOST: ClassVar = 1_000_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not is_tuple_of_texts(self.texts):
-            raise TraceError(f"texts of allocations must be a tuple of texts, not {shown(self.texts)}")
-        if not are_sites(self.sites):
-            raise TraceError(f"sites of allocations must be a tuple of Site, not {shown(self.sites)}")
-        for column, most in ((self.kind, self.texts), (self.name, self.texts), (self.site, self.sites), (self.level, Level)):
-            if len(column) and int(column.max()) >= len(most):
-                raise TraceError("kind and name of allocations must index its texts, site its sites, and level is a Level")
+        if int(self.level.max(initial=0)) >= len(Level):
+            raise TraceError("level of allocations must be a Level")
         if (np.diff(self.start_ns) < 0).any() or (self.end_ns < self.start_ns).any():
             raise TraceError("allocations must be sorted by their starts, and none may end before it starts")
         if float(self.bytes.sum(dtype=np.float64)) >= 2.0**62:
             raise TraceError("allocations have more bytes than any memory")
-
-    def __eq__(self, other: object) -> bool:
-        """Tell whether columns, texts and sites are equal."""
-        return isinstance(other, Allocations) and super().__eq__(other) and (self.texts, self.sites) == (other.texts, other.sites)
-
-    __hash__ = None
 
     @classmethod
     def of(cls, rows: Iterable[Allocation]) -> Self:
@@ -151,16 +139,12 @@ class Allocations(Columns):
     @property
     def kinds(self) -> list[str]:
         """Kind of each allocation; empty where it is not known."""
-        return self._texts_of(self.kind)
+        return self.words("kind")
 
     @property
     def names(self) -> list[str]:
         """Operator or operation that took each allocation; empty where it is not known."""
-        return self._texts_of(self.name)
-
-    def _texts_of(self, column: IntArray) -> list[str]:
-        texts = (*self.texts, "")
-        return [texts[code] for code in column.tolist()]
+        return self.words("name")
 
     def rows(self, chosen: npt.NDArray[Any]) -> Self:
         """Return the rows that a mask, or an index array in rising order, picks."""
