@@ -190,15 +190,5 @@ def held_out_errors(model: LinkModel, found: Mapping[str, Any]) -> dict[str, lis
     return errors
 
 
-def graph_errors(model: LinkModel, found: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Return the relative errors of a model, by kind of collective, against chains in graphs, which took no part in its table."""
-    gap_ns = _costs(found).graph_node_gap_ns
-    times = {kind: [(each["nbytes"], each["graph_ns"]) for each in found["steps"][kind] if "graph_ns" in each] for kind in COLLECTIVES}
-    return {
-        kind: [(model.collective_ns(kind, nbytes, found["gpus"]) + gap_ns) / ns - 1 for nbytes, ns in pairs]
-        for kind, pairs in times.items()
-    }
-
-
 def _costs(found: Mapping[str, Any]) -> CostModel:
     return model_of(found["steps"]["machine"][0]["devices"][0])

@@ -202,19 +202,6 @@ class LinkModel:
         """Return the part of the launch, its last, in which the first GPUs run already, in ns; measured on 2 and 4 GPUs."""
         return max(0, gpus - 2) * self.graph_gpu_ns + parts * self.graph_part_ns
 
-    def with_tables_of(self, other: LinkModel) -> LinkModel:
-        """Return the model with another one's tables of collectives, too: of another number of GPUs on such a host."""
-        collectives, channels = ({**getattr(self, name), **getattr(other, name)} for name in ("collective_points", "channel_points"))
-        how = {**self.provenance.how, "collective_points": f"{self.provenance.how['collective_points']}; and of {other.provenance.device}"}
-        calls = sorted({*self.call_points, other.call_points[-1]})
-        return replace(
-            self,
-            collective_points=collectives,
-            channel_points=channels,
-            call_points=tuple(calls),
-            provenance=replace(self.provenance, how=how),
-        )
-
     def kernel_speed_beside(self, neighbour: str, nbytes: int, priority: str = "equal") -> float:
         """Return a kernel's speed beside all-reduces of so many bytes, as a share of its speed alone.
 
