@@ -179,6 +179,10 @@ def test_the_axis_and_the_details_stay_in_sight(open_page, step):
     page.mouse.up()
     assert page.locator(".ss-panel-head").inner_text().count("µs") == 3  # how long it is, and from when to when
     assert page.locator(".ss-panel tbody").first.locator("tr").count() == 5  # in all rows of all engines
+    # A timeline lower than half of the window is not covered by its panel.
+    page.set_viewport_size({"width": 1400, "height": 4 * LOW["height"]})
+    page.evaluate(SELECT)
+    assert page.locator(".ss-panel").evaluate("(panel) => getComputedStyle(panel).position") == "static"
 
 
 def test_a_tooltip_covers_neither_the_engine_that_it_tells_about_nor_the_axis_with_the_nudge(open_page, step):

@@ -181,9 +181,9 @@ def until_the_kernel_says(page, code: str, said: str) -> None:
 
 def test_the_axis_and_the_details_stay_in_sight_of_the_notebook(notebook):
     page = notebook
+    page.set_viewport_size({"width": 1400, "height": 600})
     page.evaluate(f"(timelines => timelines[0].select(1, 3))({TIMELINES})")
     until_the_kernel_says(page, "print(shown.selection is None)", "False")
-    page.set_viewport_size({"width": 1400, "height": 600})
     page.evaluate(f"{TIMELINES}[0].root.querySelector('.ss-base').scrollIntoView()")
     page.locator(".jp-WindowedPanel-outer").evaluate("(outer) => outer.scrollBy(0, 150)")
     # JupyterLab lays itself out anew after it was resized.

@@ -299,6 +299,8 @@ export class Panel {
       make("div", "ss-panel-head", swatch, make("strong", "", title), make("span", "", detail), buttons),
       ...content.filter((part) => part !== null),
     );
+    // A low timeline is seen with the panel below it; in front of it, the panel would cover the bar that was clicked.
+    this.box.style.position = this.timeline.stage.overlay.clientHeight < innerHeight / 2 ? "static" : "";
     this.box.hidden = false;
   }
 
