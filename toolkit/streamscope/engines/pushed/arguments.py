@@ -42,13 +42,6 @@ def chosen_engine(name: object) -> str:
     return chosen
 
 
-def checked_count(argument: str, count: object, hint: str) -> int:
-    """Return a number of things; ``argument`` is how the caller gave it."""
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise EngineError(f"{argument} is not a whole number above 0", hint=hint)
-    return count
-
-
 def checked_timeout(timeout: object) -> float | None:
     """Return a wait's time-out in seconds; None: it has none."""
     if timeout is None:
@@ -56,12 +49,6 @@ def checked_timeout(timeout: object) -> float | None:
     if not isinstance(timeout, bool) and isinstance(timeout, Real) and float(timeout) > 0:
         return min(float(timeout), TIMEOUT_MAX)
     raise EngineError(f"timeout={shown(timeout)} is no number of seconds above 0", hint="leave it out to wait as long as it takes")
-
-
-def checked_workers(workers: object, priority_workers: object) -> None:
-    """Check the numbers of threads, as `checked_count` does."""
-    for argument, count in (("workers", workers), ("priority_workers", priority_workers)):
-        checked_count(f"{argument}={count!r}", count, "threads are started only when they are needed")
 
 
 def checked_place(place: object) -> MemoryPlace:

@@ -11,6 +11,7 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from streamscope.arguments import whole_number
 from streamscope.arrays import Array
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
@@ -19,12 +20,10 @@ from streamscope.engines.host_totals import HostSums, HostTotals
 from streamscope.engines.plan import USUAL_STREAMS, checked_streams
 from streamscope.engines.pushed.arguments import (
     Asked,
-    checked_count,
     checked_gpu,
     checked_name,
     checked_place,
     checked_timeout,
-    checked_workers,
     chosen_engine,
     listed,
 )
@@ -119,7 +118,7 @@ class Engine:
     ) -> None:
         self._name = chosen_engine(name)
         asked = checked_streams(streams)
-        checked_workers(workers, priority_workers)
+        workers, priority_workers = whole_number("workers", workers, 1), whole_number("priority_workers", priority_workers, 1)
         self._device = open_device(device, gpus=gpus)
         synchronous = ENGINES[self._name].waits
         pools = () if synchronous else two_pools(workers, priority_workers, self._device.use)
@@ -511,7 +510,7 @@ class Engine:
         1
         """
         self._enter()
-        return self._pusher.bulk(checked_count(f"bulk(size={size!r})", size, "1 issues each operation by itself"))
+        return self._pusher.bulk(whole_number("size", size, 1))
 
     def run(self, program: Callable[..., Any] | ProgramFunction | ForeignFunction | Program, /, *inputs: Any, **attributes: Any) -> Any:
         """Run a function or a program and return its outputs: a NumPy array, or a tuple, as the program does.
