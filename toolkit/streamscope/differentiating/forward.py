@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from streamscope.differentiating.backward import labelled, pulled_back
-from streamscope.differentiating.unused import without_unused
 from streamscope.errors import ProgramError
+from streamscope.ops.fusion import renumbered
 from streamscope.ops.host import to_device, to_host
 from streamscope.ops.selection import astype, filled
 from streamscope.ops.views import copy
-from streamscope.program.operation import Operation
+from streamscope.program.launch import HostCall
+from streamscope.program.operation import Operation, Program
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Taped, Tracer, Value, current_tracer
 from streamscope.program.user_line import user_line
@@ -217,3 +218,28 @@ def _of_their_own(gradients: Sequence[Symbol | None], taken: set[int]) -> Iterat
         if found is not None:
             taken.add(found.id)
         yield found
+
+
+def without_unused(program: Program, removable: Collection[int]) -> Program:
+    """Return a program without those of some operations on which no result depends: a gradient needs no loss, and often no last product.
+
+    Other operations stay, also where nothing uses them: they are what the user wrote.
+    """
+    needed = {*program.outputs, *program.inputs}  # An input that is written is a result, too.
+    left = []
+    for operation in reversed(program.operations):
+        if operation.id in removable and needed.isdisjoint(operation.writes) and not _has_effects(operation):
+            continue
+        left.append(operation)
+        needed.difference_update(variable for variable in _written_whole(operation) if variable not in program.inputs)
+        needed.update(operation.reads, *(work.reads for work in operation.works))
+    return renumbered(program, left[::-1]) if len(left) < len(program.operations) else program
+
+
+def _has_effects(operation: Operation) -> bool:
+    return isinstance(operation.work, HostCall) or any(launch.stateful for launch in operation.launches)
+
+
+def _written_whole(operation: Operation) -> list[int]:
+    """Return the variables of which an operation leaves nothing as it was."""
+    return [variable for variable, view in operation.results if view is None]
