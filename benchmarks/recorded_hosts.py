@@ -1,9 +1,10 @@
 """How well several GPUs are recorded: engines by events against PyTorch's profiler, GPU by GPU; their clocks against CUPTI's; `ss.record`.
 
-*Busy, in one run*: events and CUPTI watch the same run; what the default recorder makes of the events is held against CUPTI's records.
-*Busy, in runs of their own*: the same prepared program under the default recorder and under PyTorch's profiler, in some runs each; the
-medians count. Each run splits the waiting of collectives in another way between the GPUs, and the profiler delays launches, so that one has
-this in it, too.
+*Busy, in the same runs*: events and CUPTI watch the same run of an engine without a graph; what the default recorder makes of the events
+is held against CUPTI's records.
+*Graphs, in turns*: a graph runs in another way under CUPTI. So the same graph runs under the default recorder and under PyTorch's profiler
+in turns, and the medians count: how long each GPU is busy, and how much of the communication is exposed. The profiler delays the launch,
+and a GPU that begins early waits longer in its collectives. *Less waiting*, a collective begins with the last of its parts on all GPUs.
 *Starts*: in the same runs, each tells when every launch ended. By how much they disagree on one GPU, and on another, is how far apart the
 two GPUs are in our traces.
 *Record*: a function of PyTorch on all GPUs, with products, copies between GPUs and collectives, in turns by `ss.record` and the profiler.
@@ -39,7 +40,7 @@ from streamscope.recording.cupti import CuptiRecorder, cupti_clock
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.kernel_times import kernel_times
 from streamscope.recording.launch_kernels import stretched
-from streamscope.recording.passes import NaturalPass, natural_pass
+from streamscope.recording.passes import NaturalPass, is_part, natural_pass
 from streamscope.recording.placing import Placed
 from streamscope.recording.subscription import WORK, subscription
 from streamscope.recording.timed_run import steps_of
@@ -53,20 +54,46 @@ CASES: list[tuple[str, dict[str, int]]] = [
     ("pipeline-parallel", {"layers": 2, "width": 2048, "rows": 1024, "batches": 4}),
     ("expert-parallel", {"blocks": 2, "width": 2048, "tokens": 512}),
 ]
-RUNS, TURNS = 9, 7
-Times = list[tuple[int, float, float]]
-"""GPU, start and end in ns."""
+TURNS, _RUNS = 7, 3
+Times = list[tuple[int, float, float, bool]]
+"""GPU, start and end in ns, and whether it is a part of a collective."""
+Measures = dict[str, dict[str, float]]
+"""By name and GPU."""
 
 
-def busy_us(times: Iterable[tuple[int, float, float]]) -> dict[str, float]:
+def busy_us(times: Times) -> dict[str, float]:
     """Return for each GPU the time in which anything runs there."""
     found: dict[str, float] = {}
     reached: dict[int, float] = {}
-    for gpu, start, end in sorted(times):
+    for gpu, start, end, _ in sorted(times):
         begin = max(start, reached.get(gpu, -np.inf))
         found[str(gpu)] = found.get(str(gpu), 0.0) + max(0.0, end - begin) / 1e3
         reached[gpu] = max(end, reached.get(gpu, -np.inf))
     return found
+
+
+def exposed_shares(times: Times) -> dict[str, float]:
+    """Return for each GPU the share of its collectives beside which nothing else runs."""
+    both, work = busy_us(times), busy_us([one for one in times if not one[3]])
+    return {gpu: (both[gpu] - work.get(gpu, 0.0)) / talk for gpu, talk in busy_us([one for one in times if one[3]]).items()}
+
+
+def less_waiting(times: Times) -> Times:
+    """Return the times of which each collective begins with the last of its parts: the n-th ones of all GPUs are parts of one."""
+    parts = [sorted(one for one in times if one[3] and one[0] == gpu) for gpu in sorted({one[0] for one in times})]
+    begun = [(max(start for _, start, _, _ in own), own) for own in zip(*parts, strict=True)]
+    return [one for one in times if not one[3]] + [(gpu, min(begin, end), end, True) for begin, own in begun for gpu, _, end, _ in own]
+
+
+def measures(times: Times) -> Measures:
+    """Return busy time and exposed share of a run."""
+    transfers = less_waiting(times)
+    return {
+        "busy": busy_us(times),
+        "busy less waiting": busy_us(transfers),
+        "exposed": exposed_shares(times),
+        "exposed less waiting": exposed_shares(transfers),
+    }
 
 
 def times_of(trace: Trace, keep: Callable[[str], bool] = lambda _: True) -> Times:
@@ -75,7 +102,7 @@ def times_of(trace: Trace, keep: Callable[[str], bool] = lambda _: True) -> Time
     gpus = [spans.gpus[lane] if spans.gpus else 0 for lane in spans.lane.tolist()]
     names = [spans.names[name] for name in spans.name.tolist()]
     rows = zip(gpus, spans.start_ns.tolist(), spans.end_ns.tolist(), names, strict=True)
-    return [(gpu, start, end) for gpu, start, end, name in rows if keep(name)]
+    return [(gpu, start, end, _kind(name) == "collective") for gpu, start, end, name in rows if keep(name)]
 
 
 def median_of(runs: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -93,39 +120,41 @@ def profiled(call: Callable[[], object]) -> list[Any]:
 
 
 def _times(events: Iterable[Any]) -> Times:
-    return [(event.device_index(), event.start_ns(), event.start_ns() + event.duration_ns()) for event in events]
+    return [(one.device_index(), one.start_ns(), one.start_ns() + one.duration_ns(), _kind(one.name()) == "collective") for one in events]
 
 
-def by_profiler(prepared: Prepared, reload: Callable[[], None]) -> list[dict[str, float]]:
-    """Return how long each GPU is busy, in some runs of a program; the first of a session is left out, since it takes longer."""
+def by_profiler(prepared: Prepared, reload: Callable[[], None]) -> list[Measures]:
+    """Return the measures of some runs of a program; the first of a session is left out, since it takes longer."""
 
     def runs() -> None:
-        for _ in range(1 + RUNS):
+        for _ in range(1 + _RUNS):
             reload()
             prepared.run()
             prepared.wait()
 
     events = sorted(profiled(runs), key=lambda event: event.start_ns())
-    each, rest = divmod(len(events), 1 + RUNS)
+    each, rest = divmod(len(events), 1 + _RUNS)
     assert not rest, "the runs differ"
-    return [busy_us(_times(events[each * run : each * (run + 1)])) for run in range(1, 1 + RUNS)]
+    return [measures(_times(events[each * run : each * (run + 1)])) for run in range(1, 1 + _RUNS)]
 
 
 def times_placed(placed: Sequence[Placed]) -> Times:
     """Return a run's work as events record it."""
     return [
-        (one.step.launch.gpu, piece.start_ns, piece.end_ns) for one in placed for piece in stretched(one.pieces, one.start_ns, one.end_ns)
+        (one.step.launch.gpu, piece.start_ns, piece.end_ns, is_part(one.step))
+        for one in placed
+        for piece in stretched(one.pieces, one.start_ns, one.end_ns)
     ]
 
 
-def by_events(prepared: Prepared, reload: Callable[[], None], recorder: EventRecorder) -> list[dict[str, float]]:
-    """Return how long each GPU is busy by events, in some runs of a program that nobody else watches."""
+def by_recorder(prepared: Prepared, reload: Callable[[], None], recorder: EventRecorder) -> list[Measures]:
+    """Return the measures of some runs as the default recorder shows them; nobody else watches."""
     calibration, found = calibrate(recorder.device), []
-    for _ in range(RUNS):
+    for _ in range(_RUNS):
         reload()
         with prepared.lock, settled(prepared.streams.values()):
             natural = natural_pass(prepared)
-        found.append(busy_us(times_placed(recorder.placed(prepared, natural, calibration))))
+        found.append(measures(times_placed(recorder.placed(prepared, natural, calibration))))
     return found
 
 
@@ -157,7 +186,8 @@ class Watched:
         indices = cast("Any", prepared.device).indices
         number = {gpu: place for place, gpu in enumerate(indices)}
         work = work[work["start_ns"] >= natural.host[0].start_ns]
-        self.cupti_us.append(busy_us((number[gpu], start, end) for gpu, start, end in work[["gpu", "start_ns", "end_ns"]].tolist()))
+        theirs = work[["gpu", "start_ns", "end_ns"]].tolist()
+        self.cupti_us.append(busy_us([(number[gpu], start, end, False) for gpu, start, end in theirs]))
         self.events_us.append(busy_us(times_placed(placed)))
         steps = steps_of(prepared)
         late = {}
@@ -185,7 +215,8 @@ class Watched:
 def engines(gpus: int) -> list[dict[str, Any]]:
     """Return the rows of the workloads under each engine."""
     device: Any = ss.open_device("cuda", gpus=gpus)
-    made = []
+    rows: list[dict[str, Any]] = []
+    graphs: list[tuple[dict[str, Any], Prepared, Callable[[], None], EventRecorder]] = []
     for name, settings in CASES:
         function, inputs = WORKLOADS[name].build(gpus=gpus, **settings)
         program = function.trace(*inputs)
@@ -196,22 +227,31 @@ def engines(gpus: int) -> list[dict[str, Any]]:
             for _ in range(3):
                 prepared.run()
             prepared.wait()
-            own = by_events(prepared, reload, cast("EventRecorder", AutoRecorder.on(device).checked(prepared, reload)))
-            made.append((name, settings, engine, prepared, reload, own))
-    rows = []
-    for name, settings, engine, prepared, reload, own in made:
-        _, runs = CuptiRecorder.on(device).runs(prepared, reload, beside_others=False)
-        watched = Watched.of(prepared, reload, replace(EventRecorder.on(device), seen=kernel_times([run.spans() for run in runs])))
-        row: dict[str, Any] = {"workload": name, "settings": settings, "engine": engine, "apart_us": None}
-        if engine in ("sync", "async", "dual"):
-            row["apart_us"] = watched.apart_us()
-        rows.append(row | {"busy_us": median_of(own), "together": asdict(watched), "off": watched.off()})
-        shown = {gpu: round(100 * off, 1) for gpu, off in watched.off().items()}
-        print(name, engine, "same runs", shown, watched.cupti_us[0], watched.events_us[0], row["apart_us"], flush=True)
-    for row, (*_, prepared, reload, _) in zip(rows, made, strict=True):
-        row["profiler_busy_us"] = median_of(by_profiler(prepared, reload))
-        row["off_apart"] = {gpu: row["busy_us"][gpu] / theirs - 1 for gpu, theirs in row["profiler_busy_us"].items() if theirs}
-        print(row["workload"], row["engine"], "runs apart", {gpu: round(100 * off, 1) for gpu, off in row["off_apart"].items()}, flush=True)
+            row: dict[str, Any] = {"workload": name, "settings": settings, "engine": engine}
+            rows.append(row)
+            if "graph" in engine:
+                recorder = cast("EventRecorder", AutoRecorder.on(device).checked(prepared, reload))
+                row |= {"told_by_cupti": recorder.seen is not None, "ours": [], "theirs": []}
+                graphs.append((row, prepared, reload, recorder))
+                continue
+            _, runs = CuptiRecorder.on(device).runs(prepared, reload, beside_others=False)
+            watched = Watched.of(prepared, reload, replace(EventRecorder.on(device), seen=kernel_times([run.spans() for run in runs])))
+            row |= {"apart_us": watched.apart_us(), "together": asdict(watched), "off": watched.off()}
+            print(name, engine, {gpu: round(100 * off, 1) for gpu, off in watched.off().items()}, row["apart_us"], flush=True)
+    for _ in range(TURNS):
+        # The recorder first: when the profiler has been there, launches of graphs stay dearer.
+        for row, prepared, reload, recorder in graphs:
+            row["ours"] += by_recorder(prepared, reload, recorder)
+        for row, prepared, reload, _ in graphs:
+            row["theirs"] += by_profiler(prepared, reload)
+    for row, *_ in graphs:
+        pairs = {what: [median_of([run[what] for run in row[key]]) for key in ("ours", "theirs")] for what in row["ours"][0]}
+        row["off"] = {
+            what: {gpu: ours[gpu] / their - 1 if "busy" in what else ours[gpu] - their for gpu, their in theirs.items()}
+            for what, (ours, theirs) in pairs.items()
+        }
+        shown = {what: {gpu: round(100 * off, 1) for gpu, off in offs.items()} for what, offs in row["off"].items()}
+        print(row["workload"], row["engine"], "by CUPTI" if row["told_by_cupti"] else "by events", shown, flush=True)
     return rows
 
 

@@ -32,7 +32,7 @@ from streamscope.recording.launch_kernels import (
 )
 from streamscope.recording.origins import info_of, memory_of, origins_of
 from streamscope.recording.passes import NaturalPass, alone_ns, gated_pass, graph_ends_pass, is_part, natural_pass, run_ungated
-from streamscope.recording.placing import Placed, back_to_back_ns, begun_at, fitted_to_ends, place_in_graph
+from streamscope.recording.placing import Placed, back_to_back_ns, begun_at, begun_when_free, fitted_to_ends, place_in_graph
 from streamscope.recording.timed_run import HostInterval, launches_of, steps_of
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind, SpanTable
@@ -137,16 +137,17 @@ class EventRecorder:
                 times = begun_at(begins, times, dependencies(inner), parts)
             return [Placed(step, correlation, times[i][0], times[i][1], Basis.PLACED, pieces[i]) for i, step in launches]
         try:
-            before_end, begun = graph_ends_pass(prepared, replay, self.passes)
+            before_end, begins = graph_ends_pass(prepared, replay, self.passes)
         except EngineError as error:
             prepared.notes.append(f"positions in the graph are worked out from durations alone: {error.message}")
-            before_end, begun = back_to_back_ns(inner, alone), {}
+            before_end, begins = back_to_back_ns(inner, alone), {}
         ends = {index: end_ns - before for index, before in before_end.items()}
-        alone |= {index: max(0.0, before - before_end[index]) for index, before in begun.items()}
+        alone |= {index: max(0.0, before - before_end[index]) for index, before in begins.items()}
         # Also what CUPTI saw is shortened: it stretches the kernels of some graphs.
         durations = fitted_to_ends(inner, {index: alone[index] + self._longer_in_graph_ns(inner[index]) for index in alone}, ends)
         starts = place_in_graph(inner, durations, ends)
-        return [Placed(step, correlation, starts[i], starts[i] + durations[i], Basis.PLACED, pieces[i]) for i, step in launches]
+        begun = begun_when_free(inner, starts, durations)
+        return [Placed(step, correlation, begun[i], starts[i] + durations[i], Basis.PLACED, pieces[i]) for i, step in launches]
 
     def _longer_in_graph_ns(self, step: Step) -> float:
         """Return how much longer than alone a launch takes in a graph: a generated kernel as the reference, a library's as long."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
 from streamscope.engines.plan import Issue, Step, dependencies
+from streamscope.program.launch import LaunchKind
 from streamscope.recording.launch_kernels import LaunchKernel
 from streamscope.trace.spans import Basis
 
@@ -79,6 +81,31 @@ def place_in_graph(steps: Sequence[Step], durations_ns: Mapping[int, float], end
         end = min((pulled[other] for other in after[index]), default=float("inf"))
         pulled[index] = min(ends_ns[index], end) - durations_ns[index]
     return {index: (pushed[index] + pulled[index]) / 2 for index in before}
+
+
+def begun_when_free(steps: Sequence[Step], starts_ns: Mapping[int, float], durations_ns: Mapping[int, float]) -> dict[int, float]:
+    """Return the starts of a graph's launches, of which kernels beside a collective begin as soon as nothing keeps them waiting.
+
+    A collective's channels hold some multiprocessors. A kernel that would fill the GPU then takes a second round of blocks, so it takes up
+    to twice as long as alone, and its end less that time alone is no start. What it depends on keeps it waiting, and kernels of other
+    streams. Gaps up to `STAGGER_NS` stay: graphs have them anyway.
+    """
+    ends = {index: start + durations_ns[index] for index, start in starts_ns.items()}
+    found = dict(starts_ns)
+    on: dict[tuple[int, LaunchKind], list[int]] = {}
+    for index in starts_ns:
+        launch = cast("Issue", steps[index]).launch
+        on.setdefault((launch.gpu, launch.kind), []).append(index)
+    before = dependencies(steps)
+    for (gpu, kind), kernels in on.items():
+        parts = on.get((gpu, LaunchKind.COLLECTIVE), []) if kind is LaunchKind.KERNEL else []
+        for index in kernels if parts else ():
+            start = starts_ns[index]
+            ready = [ends[other] for other in before[index]]
+            free = min(start, max([*ready, *(ends[other] for other in kernels if starts_ns[other] < start)], default=start))
+            if start - free > STAGGER_NS and any(starts_ns[part] <= free + STAGGER_NS and free < ends[part] for part in parts):
+                found[index] = free
+    return found
 
 
 def begun_at(
