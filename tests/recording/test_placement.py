@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from streamscope.engines.plan import Issue, RecordEvent, WaitEvent
 from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.recording.placing import begun_at, fitted_to_ends, place_in_graph
+from streamscope.recording.placing import begun_at, begun_when_free, fitted_to_ends, place_in_graph
 
 
-def issue(lane: int) -> Issue:
-    return Issue(Launch(0, 0, "kernel", LaunchKind.KERNEL, (), (), Cost(0), None), lane)
+def issue(lane: int, kind: LaunchKind = LaunchKind.KERNEL, gpu: int = 0) -> Issue:
+    return Issue(Launch(0, 0, "kernel", kind, (), (), Cost(0), None, gpu=gpu), lane)
 
 
 def test_ends_that_respect_the_order_stay():
@@ -72,3 +72,27 @@ def test_launches_ahead_of_a_collective_begin_with_their_graph_and_the_collectiv
 
 def test_without_a_collective_a_graph_ends_when_it_did():
     assert begun_at({0: -5.0}, {0: (0.0, 10.0), 1: (10.0, 20.0)}, {0: [], 1: [0]}, parts=()) == {0: (0.0, 10.0), 1: (10.0, 20.0)}
+
+
+def test_a_kernel_beside_a_collective_begins_when_nothing_keeps_it_waiting():
+    # On GPU 0: two kernels of lane 0, a collective from 100 to 900 us, one kernel of lane 2; on GPU 1, without a collective, two of lane 3.
+    steps = [
+        issue(0),
+        issue(0),
+        issue(1, LaunchKind.COLLECTIVE),
+        RecordEvent(0, 0),
+        WaitEvent(0, 2),
+        issue(2),
+        issue(3, gpu=1),
+        issue(3, gpu=1),
+    ]
+    durations = {0: 100e3, 1: 50e3, 2: 800e3, 5: 50e3, 6: 100e3, 7: 50e3}
+    starts = {0: 0.0, 1: 130e3, 2: 100e3, 5: 260e3, 6: 0.0, 7: 130e3}
+    # The first waits for its lane alone, the next one for the kernel that began before it, too.
+    assert begun_when_free(steps, starts, durations) == starts | {1: 100e3, 5: 180e3}
+
+
+def test_gaps_of_every_graph_and_those_before_a_collective_stay():
+    steps = [issue(0), issue(0), issue(0), issue(1, LaunchKind.COLLECTIVE)]
+    starts = {0: 0.0, 1: 130e3, 2: 181.5e3, 3: 110e3}
+    assert begun_when_free(steps, starts, {0: 100e3, 1: 50e3, 2: 50e3, 3: 800e3}) == starts

@@ -14,7 +14,7 @@ from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.measuring.case import Case, Checked, uncollected
 from streamscope.recording.device_log import DeviceLogRecorder
-from streamscope.recording.origins import origins_of_program
+from streamscope.recording.origins import memory_of_program, origins_of_program
 from streamscope.recording.recorders import STAYED, Recorder, checked_recorder, cupti_stayed, recorder_of
 from streamscope.trace.trace import Trace
 
@@ -68,11 +68,12 @@ def recorded_traces(
     # The run that was timed and checked is the recorded one: another would be the same.
     if device.repeats_exactly and device.log is not None:
         origins = uncollected(origins_of_program, case.program, device.estimate_ns)
+        memory = uncollected(memory_of_program, case.program)
         log = DeviceLogRecorder(device, device.log, asked.recorder)
         for engine, each in checked.items():
             begin(engine)
             assert each.run is not None
-            yield engine, uncollected(log.trace, each.prepared, each.run, origins)
+            yield engine, uncollected(log.trace, each.prepared, each.run, origins, memory)
         return
     if asked.runs(device) == 1:
         recorder = recorder_of(device, asked.recorder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from operator import index
 from typing import Any
 
@@ -73,12 +74,12 @@ class ArraySpec:
         if any(extent < 0 for extent in self.shape):
             raise ProgramError(f"shape {self.shape} has a negative extent")
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Size in bytes."""
         return self.size * self.dtype.itemsize

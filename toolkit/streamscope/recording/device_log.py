@@ -13,9 +13,10 @@ from streamscope.engines.prepared import Prepared
 from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.counting import Heard, heard
 from streamscope.recording.launch_kernels import add_host_span, add_pieces, builder_of, whole_piece
-from streamscope.recording.origins import info_of, memory_of, origins_of_program, with_waits
+from streamscope.recording.origins import info_of, memory_of, memory_of_program, origins_of_program, with_waits
 from streamscope.recording.timed_run import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.trace.info import TraceInfo
+from streamscope.trace.memory import Allocation
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
@@ -63,13 +64,15 @@ class DeviceLogRecorder:
         with prepared.lock:
             reload()
             run = logged_run(prepared, self.log)
-        return self.trace(prepared, run, origins_of_program(prepared.program, self.device.estimate_ns))
+        program = prepared.program
+        return self.trace(prepared, run, origins_of_program(program, self.device.estimate_ns), memory_of_program(program))
 
-    def trace(self, prepared: Prepared, run: LoggedRun, origins: Origins) -> Trace:
-        """Make the trace of a run; ``origins`` are those of its program."""
+    def trace(self, prepared: Prepared, run: LoggedRun, origins: Origins, memory: Sequence[Allocation]) -> Trace:
+        """Make the trace of a run; ``origins`` and ``memory`` are those of its program."""
         spans, info = self.spans(prepared, run)
         collectives, peers = communication_of(prepared.program, spans)
-        trace = Trace(spans, info, with_waits(origins, prepared.plan), collectives=collectives, peers=peers, memory=memory_of(prepared))
+        held = memory_of(prepared, memory)
+        trace = Trace(spans, info, with_waits(origins, prepared.plan), collectives=collectives, peers=peers, memory=held)
         return run.said.onto(trace, run.host[0].start_ns, run.host[-1].end_ns)
 
     def spans(self, prepared: Prepared, run: LoggedRun) -> tuple[SpanTable, TraceInfo]:

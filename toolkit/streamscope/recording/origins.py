@@ -81,31 +81,31 @@ def info_of(
     )
 
 
-def memory_of(prepared: Prepared) -> Allocations:
+def memory_of(prepared: Prepared, of_program: Sequence[Allocation] | None = None) -> Allocations:
     """Return the memory that is held for a program as long as it is prepared: of its variables, of its streams, and of a capture.
 
-    On the device it adds up to `TraceInfo.memory`. A variable is of the operation that writes it first. Scratch memory of libraries is of
-    no operation: those on one stream share it. CUDA does not tell what a graph takes.
+    On the device it adds up to `TraceInfo.memory`. Scratch memory of libraries is of no operation: those on one stream share it. CUDA does
+    not tell what a graph takes. ``of_program``: `memory_of_program`, if it is known.
     """
     program = prepared.program
-    rows = list(_of_variables(program))
-    if not program.captured:
-        rows += _of_streams(prepared)
-    rows += [_held(nbytes, 0, "capture", program.operations[number] if number >= 0 else None) for nbytes, number in program.held]
-    return Allocations.of(rows)
+    rows = memory_of_program(program) if of_program is None else of_program
+    return Allocations.of([*rows, *(() if program.captured else _of_streams(prepared))])
 
 
-def _of_variables(program: Program) -> Iterator[Allocation]:
+def memory_of_program(program: Program) -> list[Allocation]:
+    """Return `memory_of` without the streams, which is the same under every engine. A variable is of the operation that writes it first."""
     written: dict[int, Operation] = {}
     for operation in reversed(program.operations):
         written.update(dict.fromkeys(operation.writes, operation))
     inputs, outputs = set(program.inputs), set(program.outputs)
+    rows = [_held(nbytes, 0, "capture", program.operations[number] if number >= 0 else None) for nbytes, number in program.held]
     for variable in program.variables:
-        one = variable.id
+        one, nbytes = variable.id, variable.spec.nbytes
         kind = "input" if one in inputs else "output" if one in outputs else "intermediate"
         gpu = variable.gpu if variable.place is MemoryPlace.DEVICE else _HOST
-        if variable.spec.nbytes:  # Variables of captured code have no elements.
-            yield _held(variable.spec.nbytes, gpu, kind, None if one in inputs else written.get(one), variable.name)
+        if nbytes:  # Variables of captured code have no elements.
+            rows.append(_held(nbytes, gpu, kind, None if one in inputs else written.get(one), variable.name))
+    return rows
 
 
 def _held(nbytes: int, gpu: int, kind: str, operation: Operation | None, name: str = "") -> Allocation:

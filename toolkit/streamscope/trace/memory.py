@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -122,19 +122,17 @@ class Allocations(Columns):
     @classmethod
     def of(cls, rows: Iterable[Allocation]) -> Self:
         """Make them of rows in any order."""
+        ordered = sorted(rows, key=lambda one: one.start_ns)
+        if not ordered:
+            return cls()
         texts: dict[str, int] = {"": -1}
         sites: dict[Site | None, int] = {None: -1}
-        coded = [
-            (
-                *(one.start_ns, one.end_ns, one.bytes, one.gpu, one.level),
-                *(texts.setdefault(text, len(texts) - 1) for text in (one.kind, one.name)),
-                *(sites.setdefault(one.site, len(sites) - 1), one.operation),
-            )
-            for one in sorted(rows, key=lambda one: one.start_ns)
-        ]
-        columns = np.array(coded, np.int64).reshape(-1, len(columns_of(cls))).T
-        known = tuple(text for text in texts if text), tuple(site for site in sites if site is not None)
-        return cls(**dict(zip(columns_of(cls), columns, strict=True)), texts=known[0], sites=known[1])
+        columns: dict[str, Sequence[Any]] = dict(zip(Allocation._fields, zip(*ordered, strict=True), strict=True))
+        known: dict[Any, int]
+        for name, known in (("kind", texts), ("name", texts), ("site", sites)):
+            columns[name] = [known.setdefault(one, len(known) - 1) for one in columns[name]]
+        arrays = {name: np.array(column, np.int64) for name, column in columns.items()}
+        return cls(**arrays, texts=tuple(text for text in texts if text), sites=tuple(site for site in sites if site is not None))
 
     @property
     def kinds(self) -> list[str]:
