@@ -179,6 +179,10 @@ def test_events_in_a_graph_tell_when_its_first_launches_ran_on_each_gpu(workload
     assert {launch.gpu for launch in firsts} == {0, 1}
     for launch, time_ns in zip(firsts, firsts_ns.values(), strict=True):
         assert time_ns == pytest.approx(recorded[launch.operation, launch.part], abs=natural.clock.uncertainty_ns + 1000)
+    # Its GPUs join after its last launch.
+    (end,) = [index for index, bound in enumerate(steps_of(prepared)) if bound is replay]
+    last_ns = max(one.end_ns for one in log)
+    assert natural.ends_ns[end] == pytest.approx(last_ns, abs=natural.clock.uncertainty_ns + 1000)
 
 
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import cast
 
 import numpy as np
 
@@ -101,7 +102,7 @@ class EventRecorder:
             bound = steps[index]
             if isinstance(bound.step, Issue) and is_part(bound.step):
                 call = call_of(bound.step, index)
-                begin = max(natural.begins_ns[index] + latency_ns, launched_ns(bound.step.launch.part, natural.host[call]))
+                begin = max(natural.begins_ns[index] + latency_ns, self._launched_ns(bound, index, natural.host[call]))
                 placed.append(_placed_part(bound.step, call, min(begin, end - self._transfer_ns(steps, index)), end))
             elif isinstance(bound.step, Issue):
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
@@ -110,6 +111,12 @@ class EventRecorder:
                 firsts = {first: time_ns - latency_ns for first, time_ns in natural.graph_firsts_ns.get(index, {}).items()}
                 placed += self.placed_in_graph(prepared, bound, index, end, firsts)
         return placed
+
+    def _launched_ns(self, part: BoundStep, index: int, called: HostInterval) -> float:
+        """Return when a part of a collective begins, on an idle stream, that was launched by the call for all parts."""
+        if self.seen is None:
+            return launched_ns(cast("Issue", part.step).launch.part, called)
+        return called.start_ns + self.seen.called[key_of(part, index)] * (called.end_ns - called.start_ns)
 
     def _transfer_ns(self, steps: Sequence[BoundStep], part: int) -> float:
         """Return how long a collective transfers at the least: its last part begins when all do; the others wait."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ class KernelTimes:
     """Start and end of each launch in a graph, counted from the end of its replay; medians of the runs."""
     shortest_ns: dict[_Key, float]
     """How long each launch takes, from its first start to its last end, in the run where that is shortest."""
+    called: dict[_Key, float]
+    """Of each part of a collective, as a share of the host's call for all parts: when it began at the earliest."""
     replays_ns: float
     """How long the replays of a run take together, from the first start to the last end of each; the median."""
 
@@ -69,8 +72,26 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
         {key: _medians([run[key] for run in found]) for key in first},
         {key: (start, end) for key, (start, end) in zip(inside, medians, strict=True)},
         {key: min(max(one.end_ns for one in run[key]) - _begin(run[key]) for run in found) for key in first},
+        _called(runs, found),
         float(np.median(extent_ns)),
     )
+
+
+def _called(runs: Sequence[SpanTable], found: Sequence[Mapping[_Key, Sequence[LaunchKernel]]]) -> dict[_Key, float]:
+    """Return when each launch began, as a share of a call that put several on the device; the earliest of the runs."""
+    several = {call for call, number in Counter(key[0] for key in found[0]).items() if number > 1}
+    earliest: dict[_Key, float] = {}
+    for spans, own in zip(runs, found, strict=True):
+        calls = spans.of_kind([SpanKind.LAUNCH])
+        times = {
+            call: (start, end)
+            for call, start, end in zip(*(column.tolist() for column in (calls.correlation, calls.start_ns, calls.end_ns)), strict=True)
+        }
+        for key in own:
+            if key[0] in several & times.keys():
+                start, end = times[key[0]]
+                earliest[key] = min(earliest.get(key, np.inf), (_begin(own[key]) - start) / max(1, end - start))
+    return earliest
 
 
 def _begin(pieces: Sequence[LaunchKernel]) -> float:

@@ -44,9 +44,10 @@ class NaturalPass:
     """One run as it is, with an event behind each launch.
 
     ``ends_ns`` says of each step that puts work on the device, by its index in `steps_of`, when its event was recorded, on the host's
-    clock; ``unrecorded_ns`` is the makespan of the run right before it, without events. ``begins_ns`` says of each part of a collective
-    when its stream had got there; ``graph_firsts_ns`` of each graph over several GPUs, by index of its launches that
-    depend on none, when those ended; of parts of collectives, when they could begin.
+    clock; of a graph over several GPUs, the last event in it, since its GPUs join after that. ``unrecorded_ns`` is the makespan of the run
+    right before it, without events. ``begins_ns`` says of each part of a collective when its stream had got there; ``graph_firsts_ns`` of
+    each graph over several GPUs, by index of its launches that depend on none, when those ended; of parts of collectives, when they could
+    begin.
     """
 
     host: list[HostInterval]
@@ -74,8 +75,9 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     launches = (index for index, bound in enumerate(steps) if isinstance(bound.step, Issue | Replay))
     ends = {index: timed_event(device, stream_of(steps[index])) for index in launches if index not in untimed}
     begins = {index: timed_event(device, stream_of(steps[index])) for index in ends if is_part(steps[index].step)}
-    graphs = {index: _with_firsts(prepared, steps[index]) for index in ends if steps[index].graph is not None and prepared.program.gpus > 1}
-    calls = [graphs[index][0] if index in graphs else bound.call for index, bound in enumerate(steps)]
+    several = prepared.program.gpus > 1
+    graphs = {index: _GraphEvents.of(prepared, steps[index]) for index in ends if several and steps[index].graph is not None}
+    calls = [graphs[index].call if index in graphs else bound.call for index, bound in enumerate(steps)]
     prepared.put_back()
     clock = align_clocks(device, [prepared.streams[lane] for lane in sorted(prepared.streams)])
     unrecorded = plain or prepared
@@ -109,19 +111,37 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     host = [HostInterval(step, *times) for step, times in zip(called, zip(stamps[::2], stamps[1::2], strict=True), strict=True)]
     device.synchronize()
     ends_ns, begins_ns = ({index: clock.host_ns(event) for index, event in events.items()} for events in (ends, begins))
-    firsts_ns = {index: {first: clock.host_ns(event) for first, event in events.items()} for index, (_, events) in graphs.items()}
+    firsts_ns = {index: {first: clock.host_ns(event) for first, event in each.firsts.items()} for index, each in graphs.items()}
+    ends_ns |= {index: max(map(clock.host_ns, each.lasts)) for index, each in graphs.items() if each.lasts}
     return NaturalPass(host, ends_ns, clock, unrecorded_ns, begins_ns, firsts_ns)
 
 
-def _with_firsts(prepared: Prepared, replay: BoundStep) -> tuple[Call, dict[int, Event]]:
-    """Return a call that replays with an event behind each launch that depends on none, ahead of parts of collectives; and the events.
+@dataclass(frozen=True)
+class _GraphEvents:
+    """A replay of a graph over several GPUs with events in it."""
 
-    An event ahead of a kernel comes too early: a profiler puts the nodes of a graph on the GPU one by one.
-    """
-    first = [index for index, earlier in dependencies([bound.step for bound in replay.inner]).items() if not earlier]
-    events = {index: timed_event(prepared.device, stream_of(replay.inner[index])) for index in first}
-    ahead, behind = ({index: events[index] for index in first if is_part(replay.inner[index].step) is part} for part in (True, False))
-    return partial(prepared.graph_with(replay, behind, begins=ahead).launch, prepared.streams[0]), events
+    call: Call
+    firsts: dict[int, Event]
+    """By index of launches that depend on none. Those behind parts of collectives would tell when all parts end, so they are ahead of them;
+    an event ahead of a kernel comes too early: a profiler puts the nodes of a graph on the GPU one by one."""
+    lasts: list[Event]
+    """Behind the launches that none depends on."""
+
+    @classmethod
+    def of(cls, prepared: Prepared, replay: BoundStep) -> _GraphEvents:
+        steps = [bound.step for bound in replay.inner]
+        before = dependencies(steps)
+        first = [index for index, earlier in before.items() if not earlier]
+        last = before.keys() - {other for earlier in before.values() for other in earlier}
+
+        def event(index: int) -> Event:
+            return timed_event(prepared.device, stream_of(replay.inner[index]))
+
+        ahead = {index: event(index) for index in first if is_part(steps[index])}
+        behind = {index: event(index) for index in {*first, *last} if index in last or index not in ahead}
+        graph = prepared.graph_with(replay, behind, begins=ahead)
+        firsts = {index: ahead.get(index) or behind[index] for index in first}
+        return cls(partial(graph.launch, prepared.streams[0]), firsts, [behind[index] for index in last])
 
 
 def is_part(step: Step) -> bool:
