@@ -154,7 +154,7 @@ class Job:
         return [found[one][1] for one in range(self.size)]
 
     def _forget_block_before(self) -> None:
-        """Delete what this rank said in the block before, which all ranks have left."""
+        """Delete this rank's words of the block before, which all ranks have left."""
         with suppress(Exception):  # Not each store can do that.
             for name in _KEPT:
                 self._store.delete_key(self._key(name, self.rank, self._number - 1))

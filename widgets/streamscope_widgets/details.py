@@ -41,7 +41,7 @@ def tells_code(trace: Trace) -> dict[TreeBy, bool]:
 
 
 def details_of(groups: Sequence[TimelineGroup]) -> list[str]:
-    """Return what the second bundle has to show of some groups."""
+    """Return the content of the second bundle for some groups."""
     code = any(any(tells_code(group.trace).values()) for group in groups)
     traces = [group.trace for group in groups]
     counted = any(len(trace.counters) or len(trace.markers) or timed(trace.user_notes) or changing_memories(trace) for trace in traces)

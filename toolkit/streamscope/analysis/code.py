@@ -64,7 +64,7 @@ def class_of(module: str) -> str:
 
 
 class Key(NamedTuple):
-    """What tells rows apart."""
+    """Key of a row."""
 
     name: str
     file: str = ""
@@ -254,7 +254,7 @@ class CodeTimes(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the rows."""
+        """Notes below the rows."""
         said = []
         if self.defined and self.by == "line":
             said.append("A file and line is where the function is defined: the profiler does not write the line that ran.")

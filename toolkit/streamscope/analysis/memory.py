@@ -321,7 +321,7 @@ class MemoryUse(Result):
 
     @property
     def saving(self) -> str:
-        """What would have to go to save a tenth, in a sentence."""
+        """The way to save a tenth, in a sentence."""
         found = self.to_save
         if found is None:
             before = sum(row.bytes for row in self.held_by("kind") if row.name == BEFORE_THE_RECORDING)
@@ -344,7 +344,7 @@ class MemoryUse(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the rows."""
+        """Notes below the rows."""
         said = [self.saving] if self.peak.bytes else []
         if found := self.fragmentation:
             most = f", and at most {binary_size(found.most_bytes)}, at {time_text(found.most_at_ns).replace('-', '−')}"
@@ -400,7 +400,7 @@ class MemoryUse(Result):
         }  # fmt: skip
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return what held the peak as a DataFrame."""
+        """Return the rows of the peak as a DataFrame."""
         import pandas as pd
 
         return pd.DataFrame([row.to_dict() for row in self.rows])
@@ -494,7 +494,7 @@ def memories(trace: Trace) -> list[MemoryUse]:
 
 
 def checked_by(by: str) -> str:
-    """Check by what memory is divided."""
+    """Check the name of a division of memory."""
     if by not in get_args(By):
         raise TraceError(f"memory is divided by line, module, operation or kind, not by {shown(by)}", hint='by="line"')
     return by

@@ -1,4 +1,4 @@
-"""A link model from what `link_costs` measured."""
+"""A link model from the readings of `link_costs`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _hop_ns(steps: _Steps, gpus: int) -> float:
 
 
 def _graphs(steps: _Steps) -> dict[str, float]:
-    """Return what a graph over several GPUs takes beyond its collective, and what launching it takes the host."""
+    """Return the time of a graph over several GPUs beyond its collective, and the host's time for its launch."""
     short = [each for kind in COLLECTIVES for each in steps[kind] if each["nbytes"] <= _SHORT_BYTES and "graph_ns" in each]
     return {
         "graph_call_ns": _whole(median(each["graph_call_ns"] for each in short)),

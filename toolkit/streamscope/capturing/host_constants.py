@@ -25,7 +25,7 @@ _FACTORIES = (
 _UNSEEN = ("empty", "resize", "set_", "detach", "data")
 """Words in names of operators that leave memory as it was, or give it to others: ``.numpy()`` calls detach."""
 _READING = ("copy_", "index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
-"""Operators that copy what they are given in host memory to the device of their first argument."""
+"""Operators that copy arguments in host memory to the device of their first one."""
 _MOST_BYTES = 2**26
 """Larger values are not followed, since each operator on them would take a copy."""
 

@@ -157,7 +157,7 @@ def _splits(function: Any, args: tuple[Any, ...]) -> bool:
 
 
 Heard = tuple[Any, tuple[tuple[tuple[int, ...], Any], ...]]
-"""An operator, and shape and dtype of each floating-point tensor that it is given: what a call has to repeat."""
+"""An operator, and shape and dtype of each floating-point tensor that it is given: a call has to repeat these."""
 
 
 def _heard(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Heard:

@@ -36,7 +36,7 @@ def cache(
 
 
 def _held(folder: CubinFolder) -> tuple[dict[str, Any], list[str]]:
-    """Return what the cache holds, as JSON values and as lines of text."""
+    """Return the content of the cache, as JSON values and as lines of text."""
     from streamscope.kernels.compile.cubin_folder import WHERE_ELSE
 
     files, problem = folder.files(), folder.problem()
@@ -51,7 +51,7 @@ def _held(folder: CubinFolder) -> tuple[dict[str, Any], list[str]]:
 
 
 def _cleared(folder: CubinFolder) -> tuple[dict[str, Any], list[str]]:
-    """Remove the compiled kernels; return what went, as JSON values and as lines of text."""
+    """Remove the compiled kernels; return their number and bytes, as JSON values and as lines of text."""
     files, freed = len(folder.files()), folder.clear()
     content = {"removed_files": files, "removed_bytes": freed}
     if folder.path is None:

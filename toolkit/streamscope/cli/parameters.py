@@ -46,7 +46,7 @@ def shared(option: options.Option) -> Any:
 
 
 class Command(TyperCommand):
-    """A command whose help lists what other packages add, too. They are loaded when the help is shown, and not before."""
+    """A command whose help lists entries of other packages, too. They are loaded when the help is shown, and not before."""
 
     def format_help(self, *arguments: Any) -> None:
         """Write the help."""

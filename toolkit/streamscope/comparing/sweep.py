@@ -272,7 +272,7 @@ class Made:
 
 
 class Subject(Protocol):
-    """What is compared: a program for each point."""
+    """Subject of a sweep: a program for each point."""
 
     @property
     def name(self) -> str:
@@ -342,7 +342,7 @@ def _takes(function: Callable[..., Any], name: str) -> bool:
 
 
 def _subject(program: object, inputs: tuple[Any, ...], attributes: Mapping[str, Any], names: Sequence[str]) -> Subject:
-    """Return what is compared, if it has settings of these names."""
+    """Return the subject, if it has settings of these names."""
     found = workload(program) if isinstance(program, str) else program
     if isinstance(found, Workload):
         if inputs:

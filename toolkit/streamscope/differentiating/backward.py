@@ -70,7 +70,7 @@ def _active(tracer: Tracer, tape: Sequence[Taped], arguments: Sequence[Value]) -
 def _rule(
     values: _Values, taped: Taped, operation: Operation, upstream: Sequence[Symbol | None], wanted: Sequence[bool], verb: str
 ) -> Sequence[Symbol | None]:
-    """Return what an operator's rule says of its arguments' gradients."""
+    """Return the gradients of an operator's arguments by its rule."""
     if taped.operator.gradient is None:
         kind = "a host function, which has" if isinstance(operation.work, HostCall) else "which has"
         raise ProgramError(

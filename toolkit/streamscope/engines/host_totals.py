@@ -194,11 +194,11 @@ class HostTotals(Result):
         self._switch(on=True)
 
     def pause(self) -> None:
-        """Stop counting; what was counted stays."""
+        """Stop counting; the totals stay."""
         self._switch(on=False)
 
     def reset(self) -> None:
-        """Forget what was counted; if they are on, they stay on."""
+        """Forget the totals; if they are on, they stay on."""
         self._sums.reset()
 
     def to_dict(self) -> dict[str, Any]:

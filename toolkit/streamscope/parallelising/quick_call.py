@@ -1,4 +1,4 @@
-"""The quick path of a call: what it compares is bound beforehand, arrays are told by integers, and its one launch copies them, too."""
+"""The quick path of a call: its comparisons are bound beforehand, arrays are told by integers, and its one launch copies them, too."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ Matcher = Callable[[Any, list[Any]], bool]
 
 
 def matcher(tree: Tree, is_array: _IsArray) -> Matcher:
-    """Return a function that matches values with a tree: what each part must be is looked up once, and not in each call."""
+    """Return a function that matches values with a tree: the demands on each part are looked up once, and not in each call."""
     if isinstance(tree, Array):
         number = tree.number
 

@@ -197,7 +197,7 @@ class _Mapped:
         self._pieces: dict[int, int] = {}
 
     def changed(self, action: Json) -> Iterator[tuple[int, int]]:
-        """Yield address and bytes of what an action takes, or gives back (negative)."""
+        """Yield address and bytes of the memory that an action takes, or gives back (negative)."""
         if action["action"] in _TAKES:
             self._pieces[action["addr"]] = action["size"]
             yield action["addr"], action["size"]

@@ -34,7 +34,7 @@ def none() -> IntArray:
 
 
 def columns_of(table: type[Any]) -> dict[str, Mapping[str, Any]]:
-    """Return what each column of a dataclass holds."""
+    """Return the metadata of each column of a dataclass."""
     return {each.name: each.metadata for each in fields(table) if "dtype" in each.metadata}
 
 

@@ -1,4 +1,4 @@
-"""Counters, markers and notes: numbers and moments that a program names, and what readers note, on the time axis of its spans."""
+"""Counters, markers and notes: numbers and moments that a program names, and notes of readers, on the time axis of its spans."""
 
 from __future__ import annotations
 

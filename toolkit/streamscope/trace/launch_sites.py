@@ -56,7 +56,7 @@ class Site(NamedTuple):
 
 
 def are_sites(given: object) -> bool:
-    """Tell whether it is a tuple of sites whose fields are what they should be. Each caller is looked at once."""
+    """Tell whether it is a tuple of sites with the right fields. Each caller is looked at once."""
     depths: dict[int, int] = {id(None): -1}
     """Of the sites that are right, by their id, how many are around each other."""
     return isinstance(given, tuple) and all(_is_site(one, depths) for one in given)

@@ -1,4 +1,4 @@
-"""Memory over time: which allocations a GPU or the host held, from when to when, and what took them."""
+"""Memory over time: which allocations a GPU or the host held, from when to when, and who took them."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def packed(values: IntArray) -> str:
 
 
 def unpacked(text: Any, rows: int) -> npt.NDArray[np.int64]:
-    """Read what `packed` made of so many numbers.
+    """Read the text of `packed`, of so many numbers.
 
     Raises
     ------

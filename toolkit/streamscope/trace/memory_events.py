@@ -1,4 +1,4 @@
-"""Memory as profilers write it, event by event: what is taken and given back at an address, and totals of the allocator."""
+"""Memory as profilers write it, event by event: memory taken and given back at an address, and totals of the allocator."""
 
 from __future__ import annotations
 

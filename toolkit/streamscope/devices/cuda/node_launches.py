@@ -93,7 +93,7 @@ def _with_room(launch: Call, function: Any, shared_bytes: int) -> None:
 
 
 def _attributes(handle: Any) -> list[Any]:
-    """Return the launch attributes of a kernel node that differ from what a plain launch has."""
+    """Return the launch attributes of a kernel node that differ from those of a plain launch."""
     cuda = libraries().cuda
     identifiers = cuda.CUlaunchAttributeID
     found = []

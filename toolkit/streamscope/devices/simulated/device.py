@@ -360,7 +360,7 @@ class SimulatedDevice:
         return SimulatedGraph(self._core, nodes, refused, self._over_gpus(nodes))
 
     def _over_gpus(self, nodes: Sequence[Node]) -> OverGpus:
-        """Return what a graph costs for the GPUs that it is on."""
+        """Return the cost of a graph for the GPUs that it is on."""
         launches = [node.content.launch for node in nodes if isinstance(node.content, BoundLaunch)] if self.gpus > 1 else []
         gpus = len({launch.gpu for launch in launches})
         if gpus < 2:
