@@ -153,11 +153,11 @@ def beside(kernels, reduces):
     return rows
 
 
-def rank_of(number, rows):
+def rank_of(number, rows, size=2):
     table = SpanTable.of(*sorted(rows, key=lambda row: row[3]), gpus={"main": 0, "nccl": 0})
     reduces = np.flatnonzero(table.name == table.names.index(REDUCE))
-    found = Collectives.from_columns(reduces, "all_reduce", nbytes=64, ranks=2, communicator="w", sequence=range(len(reduces)))
-    info = TraceInfo("kineto", "r", DeviceInfo("cuda", "NVIDIA H100"), "kineto", rank=number, world_size=2, zero_ns=0)
+    found = Collectives.from_columns(reduces, "all_reduce", nbytes=64, ranks=size, communicator="w", sequence=range(len(reduces)))
+    info = TraceInfo("kineto", "r", DeviceInfo("cuda", "NVIDIA H100"), "kineto", rank=number, world_size=size, zero_ns=0)
     return Rank(number, f"{number}.json", Trace(table, info, collectives=found))
 
 
@@ -232,6 +232,59 @@ def test_a_rank_that_is_late_in_few_steps_is_not_called_persistent():
     (late,) = Job.of(job.ranks).late
     assert (late.pattern, late.times) == ("moving", 4)
     assert "late now and then, in 4 of 60" in late.words
+
+
+def held_up(pace, *, sleeps_us=0.0, augment_us=0.0, once_us=0.0):
+    """Return ranks whose hosts hold up their GPUs: each launches five kernels of 20 µs, an all-reduce behind them, and waits for that.
+
+    ``pace``: of each host, µs between launches. The last rank's host sleeps in each step or once, and its GPU has a kernel more.
+    """
+    rows, now = [[] for _ in pace], 0.0
+    for step in range(8):
+        ready_us = []
+        for number, gap_us in enumerate(pace):
+            last = number == len(pace) - 1
+            call_us = now + last * (sleeps_us + once_us * (step == 4))
+            free_us, names = now, ["augment"] * (last and augment_us > 0) + [f"k{at}" for at in range(5)]
+            for at, name in enumerate([*names, REDUCE]):
+                call_us += gap_us
+                begin_us, key = max(call_us, free_us), 10 * step + at
+                free_us = begin_us + (augment_us if name == "augment" else 20)
+                rows[number].append(("launch", "cudaLaunchKernel", "host", 1e3 * call_us - 3000, 1e3 * call_us - 1000, key))
+                if name != REDUCE:
+                    rows[number].append(("kernel", name, "main", 1e3 * begin_us, 1e3 * free_us, key))
+            ready_us.append((begin_us, key))
+        end_us = max(begin_us for begin_us, _ in ready_us) + 30
+        for each, (begin_us, key) in zip(rows, ready_us, strict=True):
+            each.append(("kernel", REDUCE, "nccl", 1e3 * begin_us, 1e3 * end_us, key))
+            each.append(("range", f"step {step}", "host ranges", 1e3 * now, 1e3 * end_us))
+            each.append(("sync", "cudaDeviceSynchronize", "host", 1e3 * begin_us, 1e3 * end_us))
+        now = end_us + 10
+    return Job.of([rank_of(number, each, len(pace)) for number, each in enumerate(rows)])
+
+
+class TestJobsThatHostsHoldUp:
+    @pytest.mark.parametrize("pace", [(50, 90), (50, 60, 100)])
+    def test_the_pace_of_a_host_is_no_lateness_of_its_rank(self, pace):
+        job = held_up(pace)
+        assert job.late == ()
+        assert f"No rank is late by what it does, but by the pace of its host. Rank {len(pace) - 1} is late in 8 of 8" in job.verdict
+
+    def test_a_host_that_sleeps_is_late_whatever_its_pace(self):
+        (late,) = held_up((50, 60), sleeps_us=400).late
+        assert (late.rank, late.cause, late.pattern) == (1, "host late", "persistent")
+
+    def test_a_host_that_stumbles_once_is_no_slow_one(self):
+        (late,) = held_up((50, 90), once_us=3000).late
+        assert (late.rank, late.cause, late.pattern, late.times) == (1, "host late", "once", 1)
+
+    def test_more_work_of_a_gpu_is_told_where_another_rank_s_host_hides_it(self):
+        """The host of rank 0 needs 540 µs for a step, and the GPU of rank 1 has 100 µs more to do meanwhile."""
+        job = held_up((90, 50), augment_us=100)
+        (late,) = job.late
+        assert (late.rank, late.cause, late.where, late.pattern) == (1, "more work", "augment", "hidden")
+        assert (late.times, late.share_of_step, late.cost_us, late.median_us) == (0, 0.0, 0.0, pytest.approx(100, rel=0.02))
+        assert job.verdict.startswith("Rank 1 has 100 µs more to do in each step than the others, but they do not wait for it")
 
 
 class TestPipelines:

@@ -21,7 +21,7 @@ from streamscope.files import filled_whole
 from streamscope.ranks.clocks import Clocks, clocks_of
 from streamscope.ranks.critical_path import JobPath, path_of
 from streamscope.ranks.imbalance import imbalance_of
-from streamscope.ranks.late import Late, late_ranks
+from streamscope.ranks.late import PACE, Late, late_ranks
 from streamscope.ranks.matching import BOTH_WAYS, Matched, matched
 from streamscope.ranks.merged import merged_trace
 from streamscope.ranks.rank import Rank
@@ -137,9 +137,14 @@ class Job(Result):
         """Steps of the job; none where nothing tells them."""
         return steps_of(self.ranks, self.matched, self.clocks, self.waits, self.base_ns)
 
-    @cached_property
+    @property
     def late(self) -> tuple[Late, ...]:
         """Ranks that make collectives late, and why; worst first."""
+        return tuple(each for each in self._late_and_paced if each.cause != PACE)
+
+    @cached_property
+    def _late_and_paced(self) -> tuple[Late, ...]:
+        """Late ranks, with those that are late by their hosts' pace alone."""
         return late_ranks(self.ranks, self.matched, self.clocks, self.waits, self.steps, self.length_ns)
 
     @property
@@ -427,6 +432,8 @@ class Job(Result):
                     f" Without that, a step takes about {time_text(step_ns * (1 - first.share_of_step))} instead of {time_text(step_ns)}."
                 )
             return told
+        if self._late_and_paced:
+            return f"No rank is late by what it does, but by the pace of its host. {self._late_and_paced[0].words}"
         if not self.matched.whole.any():
             return "No collective is in the traces of several ranks, so nothing tells who waited for whom."
         if self.matched.parts.is_kind(BOTH_WAYS)[self.matched.operation >= 0].all():

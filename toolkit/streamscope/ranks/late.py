@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,12 @@ from streamscope.analysis.work import Work, work_of
 from streamscope.arrays import BoolArray, FloatArray, IntArray
 from streamscope.ranks.clocks import Clocks
 from streamscope.ranks.matching import BOTH_WAYS, TOGETHER, Matched
-from streamscope.ranks.places import places_of
+from streamscope.ranks.named_work import EXPLAINS, NamedWork, alone, by_name, labels, range_of
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.steps import JobSteps, is_step
 from streamscope.ranks.waiting import Coverage, Waits
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanKind, SpanTable
-from streamscope.trace.symbols import readable_name
+from streamscope.trace.joins import call_rows
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanKind
 from streamscope.words import counted, percent, time_text
 
 _LEAST_NS = 5_000
@@ -31,10 +30,10 @@ _TIMES_NOISE = 4.0
 _WORTH_SAYING, _ALL_WORTH_SAYING, _ONE_WORTH_SAYING = 0.01, 0.03, 0.1
 """Late ranks are told where one that is late most often, or clearly, costs this share of the time, where all together cost this share of
 it, or where one of them once costs this share of a step."""
-_FEW = 3
-"""Of so many ranks, a late one is in a third of the groups that are compared, and makes the others look early in the rest."""
 _OF_TWO = 1.3
 """The lesser scatter of two sides that are alike is so many times too small, of a dozen values."""
+_SIDES = 6
+"""Of fewer values, a side has too few to tell how they scatter."""
 _CLEARLY = 2.0
 """A rank is clearly late by so many times what makes it late at all: by chance, 1.4 times was the most in 134 jobs without a straggler."""
 _PART = 0.1
@@ -42,15 +41,12 @@ _PART = 0.1
 _MOST_RANKS = 16
 _MOST_COMPARED = 64
 """Ranks that a late one is compared with."""
-_EXPLAINS = 0.4
-"""A name is the cause where it explains this part of a rank's lateness."""
 _CARRIED = 0.15
 """And this part of the sum over all collectives, to some of which it was carried from those before."""
+_PACE = 2.5
+"""Hosts that do the same differ by less while a recorder slows them: by up to 2.2 in 169 of 170 recorded jobs."""
 _NEW = 0.5
 """Lateness begins where this part of it was not there at the collective before."""
-_MORE_OFTEN = 1.5
-_MOST_OF_IT = 0.6
-"""A GPU is slow where no kernel explains this part of it alone."""
 _OFTEN = 0.6
 _NO_CHANCE = 4.0
 """Several events on one rank are no chance where they would be less often than one in so many: three of 2 ranks, two of 4."""
@@ -76,7 +72,8 @@ class Late:
     where : str
         Name of the kernel, call or communicator; of the kernel behind the idle time, where the host was late. Empty where there is none.
     pattern : str
-        ``"persistent"``: in most steps; ``"moving"``: in some, others or none are late in the rest; or ``"once"``.
+        ``"persistent"``: in most steps; ``"moving"``: in some, others or none are late in the rest; ``"once"``; or ``"hidden"``: its GPU
+        has more to do in each step than those of the other ranks, by ``median_us``, and nobody waits for it. Then ``times`` is 0.
     cost_us : float
         What the others waited for it in all, in their median, and computed nothing.
     under : str
@@ -115,6 +112,9 @@ class Late:
         )
         share = "" if self.share_of_step is None else f", which costs {percent(self.share_of_step)} of the steps"
         reason = _REASONS[self.cause].format(where=f"{self.where} under {self.under}" if self.under else self.where)
+        if self.pattern == "hidden":
+            more = f"Rank {self.rank} has {time_text(self.median_us * 1000)} more to do in each step than the others"
+            return f"{more}, but they do not wait for it: hosts or transfers hold them up for longer. {reason}"
         return f"Rank {self.rank} is late {often}, by {time_text(self.median_us * 1000)}{share}. {reason}"
 
 
@@ -127,12 +127,14 @@ _REASONS = {
     "host late": "Its GPU idles: the host launches {where} late.",
     "link": "The cause is the link: transfers of {where} take longer there.",
     "unknown": "What makes it late is not in the traces.",
+    "pace": "Its host launches everything more slowly. Hosts differ so while they are recorded: measure the step without a recorder.",
 }
 
 
 _UNKNOWN = ("unknown", "", "")
-_OF_WORK = frozenset({"kernel", "more work", "slow GPU", "copy"})
-"""Causes that are not the host's pace."""
+PACE = "pace"
+"""Cause that is no rank's own: its host does all more slowly, by less than hosts that do the same may differ."""
+_OF_HOSTS = frozenset({"host call", "host late"})
 
 
 def late_ranks(
@@ -146,14 +148,63 @@ def late_ranks(
     waiting pushes out from under their computing. Late ranks are named where one that is late most often, or by twice as much as it has
     to be, costs 1 % of the time, all together cost 3 %, or one of them once costs 10 % of a step.
 
-    What repeats has to stand out from the medians of all ranks, since each host has its own pace. Of few ranks, a late one makes those of
-    the others as large as its own: there, it is told where its GPU has more to do.
+    What repeats has to stand out from the medians of all ranks, and what a host does from what the same calls take elsewhere at a slow
+    pace: hosts that do the same differ while they are recorded. Where no rank is late in most steps, those are told whose GPUs have more
+    to do in each.
     """
     found = _told(ranks, matched, waits, steps, length_ns, *_events(matched, clocks, waits, steps))
-    if any(late.cause != _UNKNOWN[0] for late in found) or len(np.unique(matched.parts.rank[waits.known])) > _FEW:
+    if any(late.pattern == "persistent" and late.cause not in (_UNKNOWN[0], PACE) for late in found):
         return found
-    paced = _events(matched, clocks, waits, steps, stand_out=False)
-    return tuple(late for late in _told(ranks, matched, waits, steps, length_ns, *paced) if late.cause in _OF_WORK) or found
+    hidden = {late.rank: late for late in _hidden(ranks, matched, waits, steps)}
+    explained = list[Late]()
+    for late in found:
+        more = hidden.pop(late.rank, None) if late.cause == _UNKNOWN[0] else None
+        explained.append(late if more is None else replace(late, cause=more.cause, where=more.where, under=more.under))
+    return (*explained, *hidden.values())
+
+
+def _hidden(ranks: Sequence[Rank], matched: Matched, waits: Waits, steps: JobSteps) -> list[Late]:
+    """Return the ranks whose GPUs have more to do in each step than those of their peers, also where nobody waits for them.
+
+    Where hosts hold all GPUs up, as they do while they are recorded, the pace of each host decides who is late.
+    """
+    parts, found = matched.parts, list[Late]()
+    known = np.flatnonzero(waits.known)
+    for peers, stages in _peers(matched, known) if len(steps) else []:
+        own = [parts.span[known[parts.rank[known] == at]] for at in peers]
+        begins_ns = [ranks[at].trace.spans.start_ns[rows] for at, rows in zip(peers, own, strict=True)]
+        between = [(int(each.min()), int(each.max())) for each in begins_ns]
+        loads = alone([ranks[at] for at in peers], between)
+        whole_ns, length_ns = np.array([load.all_ns for load in loads]), float(np.ptp(between[0]))
+        worth_ns, count = _ALL_WORTH_SAYING * length_ns, length_ns / float(np.median(steps.length_ns))
+        for place in np.argsort(-whole_ns, kind="stable")[:_MOST_RANKS].tolist():
+            if whole_ns[place] - np.median(np.delete(whole_ns, place)) < worth_ns:
+                break
+            load, others = loads[place], [*loads[:place], *loads[place + 1 :]]
+            elsewhere = frozenset(name for each in others for name in each.ns)
+            excess_ns = {name: more for name, more in load.excess(others).items() if not stages or name not in elsewhere}
+            more_ns = sum(excess_ns.values())
+            cause, where = load.cause(others, EXPLAINS * more_ns, elsewhere)
+            explains = excess_ns.get(where, 0.0) >= EXPLAINS * more_ns and load.counts.get(where, 0.0) >= _OFTEN * count
+            if more_ns >= worth_ns and (explains or cause == "slow GPU"):
+                rank, more_us = ranks[peers[place]], more_ns / count / 1e3
+                found.append(Late(rank.number, 0, len(own[place]), more_us, 0.0, cause, where, "hidden", 0.0, range_of(rank, where)))
+    return sorted(found, key=lambda late: -late.median_us)
+
+
+def _peers(matched: Matched, known: IntArray) -> list[tuple[list[int], bool]]:
+    """Return the ranks that do the same work, those of the communicator in which each meets most often; and whether they are stages.
+
+    Stages of a pipeline exchange messages alone, and do different things.
+    """
+    parts = matched.parts
+    count = np.zeros((int(parts.rank.max(initial=0)) + 1, int(parts.communicator.max(initial=0)) + 1), np.int64)
+    together = known[parts.is_kind(TOGETHER)[known]]
+    np.add.at(count, (parts.rank[together], parts.communicator[together]), 1)
+    most = np.where(count.any(axis=1), count.argmax(axis=1), -1)
+    there = np.unique(parts.rank[known])
+    groups = [(there[most[there] == one].tolist(), one < 0) for one in np.unique(most[there]).tolist()]
+    return [(peers, stages) for peers, stages in groups if len(peers) > 1]
 
 
 def _told(
@@ -169,7 +220,8 @@ def _told(
     if not len(events):
         return ()
     rank = matched.parts.rank[events]
-    cost_ns = _costs_ns(matched, waits, _pushed_ns(ranks, matched, waits, steps, events))[matched.operation[events]]
+    all_costs_ns = _costs_ns(matched, waits, _pushed_ns(ranks, matched, waits, steps, events))[matched.operation]
+    cost_ns = all_costs_ns[events]
     whole_ns = float(steps.length_ns.sum()) or length_ns
     step_ns = float(np.median(steps.length_ns)) if len(steps) else length_ns
     of_rank, times = np.bincount(rank, weights=cost_ns, minlength=len(ranks)), np.bincount(rank, minlength=len(ranks))
@@ -187,13 +239,17 @@ def _told(
         if of_rank[at] < _PART * cost_ns.sum() or not len(own):
             continue
         cause, where, under = _cause(ranks, matched, waits, at, own)
-        if cause == "waiting":
+        latest = own[[waits.late_ns[own].argmax()]]
+        if cause in _OF_HOSTS and len(own) > 1 and _cause(ranks, matched, waits, at, np.setdiff1d(own, latest))[0] == PACE:
+            own = latest  # A host that stumbles once is no slow one.
+        own_ns = float(all_costs_ns[own].sum())
+        if cause == "waiting" or own_ns < _PART * cost_ns.sum():
             continue  # Another rank is late before, and is named.
         pattern = _pattern(waits, steps, own, events)
         known = int((waits.known & (matched.parts.rank == at)).sum())
-        share = float(of_rank[at] / steps.length_ns.sum()) if len(steps) else None
+        share = own_ns / float(steps.length_ns.sum()) if len(steps) else None
         median_us = float(np.median(waits.late_ns[own])) / 1e3
-        found.append(Late(ranks[at].number, len(own), known, median_us, share, cause, where, pattern, float(of_rank[at]) / 1e3, under))
+        found.append(Late(ranks[at].number, len(own), known, median_us, share, cause, where, pattern, own_ns / 1e3, under))
     return tuple(found)
 
 
@@ -205,12 +261,10 @@ def _pattern(waits: Waits, steps: JobSteps, own: IntArray, events: IntArray) -> 
     return "persistent" if late >= _OFTEN * of else "moving"
 
 
-def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps, *, stand_out: bool = True) -> tuple[IntArray, BoolArray]:
+def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> tuple[IntArray, BoolArray]:
     """Return the parts that began last, and late: by much, or again and again at one place in a step. Also tell which are clearly late.
 
-    A median of so many scatters less than one of them, by the root of their number.
-
-    ``stand_out``: whether a median also has to stand out from those of all ranks and places.
+    A median of so many scatters less than one of them, by the root of their number; it also has to stand out from those of all ranks.
     """
     parts = matched.parts
     known = np.flatnonzero(waits.known)
@@ -220,13 +274,12 @@ def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps, *, 
     noise_ns = np.where(np.isfinite(clocks.noise_ns), clocks.noise_ns, clocks.error_ns)
     least_ns = np.maximum(_LEAST_NS, _TIMES_NOISE * np.maximum(noise_ns, float(np.median(noise_ns))))[parts.rank]
     columns = [parts.nbytes, parts.kind, parts.communicator, parts.rank]
-    few = len(np.unique(parts.rank[known])) <= _FEW
-    _, _, scatter_ns = _typical(waits, known, columns, few=few)
+    _, _, scatter_ns = _typical(waits, known, columns, one_side=True)
     limit_ns = np.maximum(least_ns, _TIMES_JITTER * scatter_ns)
     late = waits.late_ns > limit_ns
     known = known[parts.is_kind(TOGETHER)[known]]  # Who sends is later than who waits for it, again and again.
     repeats, typical_ns, scatter_ns = _typical(waits, known, [*columns, _places(waits, known, columns, steps)])
-    apart_ns = _TIMES_JITTER * float(np.median(np.abs(typical_ns))) if len(typical_ns) and stand_out else 0.0
+    apart_ns = _TIMES_JITTER * float(np.median(np.abs(typical_ns))) if len(typical_ns) else 0.0
     for rows, usual_ns in zip(repeats, typical_ns, strict=True):
         if usual_ns > max(least_ns[rows[0]], _TIMES_JITTER * scatter_ns / np.sqrt(len(rows)), apart_ns):
             late[rows] |= waits.late_ns[rows] > least_ns[rows]
@@ -235,23 +288,22 @@ def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps, *, 
     return found, waits.late_ns[found] > _CLEARLY * limit_ns[found]
 
 
-def _typical(waits: Waits, known: IntArray, columns: Sequence[IntArray], *, few: bool = False) -> tuple[list[IntArray], list[float], float]:
+def _typical(
+    waits: Waits, known: IntArray, columns: Sequence[IntArray], *, one_side: bool = False
+) -> tuple[list[IntArray], list[float], float]:
     """Return the parts that are alike in some columns, three at least, with the median lateness of each group, and how it scatters."""
     columns = [column[known] for column in columns]
     order = np.lexsort(columns)
     groups = [rows for rows in np.split(known[order], np.flatnonzero(_changes(columns, order))[1:]) if len(rows) > 2]
     typical_ns = [float(np.median(waits.late_ns[rows])) for rows in groups]
-    scatter_ns = [_scatter_ns(waits.late_ns[rows] - usual, few=few) for rows, usual in zip(groups, typical_ns, strict=True)]
+    scatter_ns = [_scatter_ns(waits.late_ns[rows] - usual, one_side=one_side) for rows, usual in zip(groups, typical_ns, strict=True)]
     return groups, typical_ns, 1.4826 * float(np.median(scatter_ns)) if scatter_ns else 0.0
 
 
-def _scatter_ns(apart_ns: FloatArray, *, few: bool) -> float:
-    """Return the median distance from the middle.
-
-    Of few ranks, one that is late now and then spreads most groups, to one side: then the other side counts.
-    """
+def _scatter_ns(apart_ns: FloatArray, *, one_side: bool) -> float:
+    """Return the median distance from the middle; of the narrower side, since a rank that is late now and then spreads the other one."""
     usual_ns = float(np.median(np.abs(apart_ns)))
-    if not few:
+    if not one_side or len(apart_ns) < _SIDES:
         return usual_ns
     return min(usual_ns, _OF_TWO * float(min(np.median(apart_ns[apart_ns >= 0]), -np.median(apart_ns[apart_ns <= 0]))))
 
@@ -351,57 +403,35 @@ def _difference(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int
     theirs = [_Stretches.of(ranks[at], matched, waits, at, operations) for at in others]
     if own is None or not (theirs := [each for each in theirs if each is not None]):
         return _UNKNOWN
-    work = own.excess("work", theirs)
     idle_ns, waiting_ns, transfer_ns = (
         float(getattr(own, name) - np.median([getattr(each, name) for each in theirs])) for name in ("idle_ns", "waiting_ns", "transfer_ns")
     )
-    work_ns = sum(work.values())
+    work_ns = sum(own.work.excess([each.work for each in theirs]).values())
     amounts = {"work": work_ns, "idle": idle_ns, "waiting": waiting_ns, "link": transfer_ns}
     most = max(amounts, key=lambda name: amounts[name])
     # Lateness is carried on to the next collectives where kernels run beside them, and explained once.
     late_ns = waits.late_ns[events]
-    wanted_ns = max(_EXPLAINS * late_ns.max(), _CARRIED * late_ns.sum())
-    if amounts[most] < max(wanted_ns, _EXPLAINS * sum(max(0.0, amount) for amount in amounts.values())):
+    wanted_ns = max(EXPLAINS * late_ns.max(), _CARRIED * late_ns.sum())
+    if amounts[most] < max(wanted_ns, EXPLAINS * sum(max(0.0, amount) for amount in amounts.values())):
         return _UNKNOWN
     if most == "waiting":
         return "waiting", "", ""
     if most == "link":
         return "link", own.slowest(theirs), ""
     if most == "idle":
-        calls = own.excess("calls", theirs)
+        calls = {
+            name: time_ns - _PACE * float(np.median([each.host.get(name, 0.0) for each in theirs])) for name, time_ns in own.calls.items()
+        }
         name = max(calls, key=lambda one: calls[one], default="")
-        return ("host call", name, "") if name and calls[name] >= _EXPLAINS * idle_ns else ("host late", own.behind_gap, "")
-    name = max(work, key=lambda one: work[one])
-    counts = np.median([each.counts.get(name, 0.0) for each in theirs])
-    if own.counts.get(name, 0.0) > _MORE_OFTEN * counts:
-        return "more work", name, _under(ranks[late], name)
-    if work[name] < _MOST_OF_IT * work_ns and _slower_everywhere(own, theirs):
-        return "slow GPU", "", ""
-    return ("copy" if name in own.copies else "kernel"), name, _under(ranks[late], name)
-
-
-def _under(rank: Rank, name: str) -> str:
-    """Return the module or range that launches most of the time of a name."""
-    spans = rank.trace.spans
-    code, texts = places_of(rank.trace)
-    rows = np.flatnonzero(code >= 0)
-    label = _labels(rank, rows)
-    rows = rows[np.isin(_codes(spans)[rows], [one for one, text in label.items() if text == name])]
-    return texts[int(np.bincount(code[rows], weights=spans.duration_ns[rows]).argmax())] if len(rows) else ""
-
-
-def _codes(spans: SpanTable) -> IntArray:
-    """Return an index into the names for each span: of its symbol, since kernels of one template share a short name."""
-    return np.where(spans.symbol >= 0, spans.symbol, spans.name)
-
-
-def _labels(rank: Rank, rows: IntArray) -> dict[int, str]:
-    """Return the names of some spans, with their functions where they are kernels of a template, by code."""
-    spans = rank.trace.spans
-    symbols = set(np.unique(spans.symbol[rows]).tolist())
-    return {
-        code: readable_name(spans.names[code]) if code in symbols else spans.names[code] for code in np.unique(_codes(spans)[rows]).tolist()
-    }
+        if name and calls[name] >= EXPLAINS * idle_ns:
+            return "host call", name, ""
+        beyond_ns = float(np.median([_beyond_pace_ns(own.gaps_ns, each.gaps_ns) for each in theirs]))
+        paced = len(own.gaps_ns) and beyond_ns < EXPLAINS * idle_ns
+        return (PACE, "", "") if paced else ("host late", own.behind_gap, "")
+    spans = {at: ranks[at].trace.spans for at in others}
+    elsewhere = frozenset(name for at in others for name in labels(ranks[at], np.flatnonzero(spans[at].is_kind(DEVICE_KINDS))).values())
+    cause, name = own.work.cause([each.work for each in theirs], wanted_ns, elsewhere)
+    return cause, name, range_of(ranks[late], name)
 
 
 def _of_one_communicator(rank: Rank, matched: Matched, waits: Waits, late: int, events: IntArray) -> IntArray:
@@ -416,38 +446,24 @@ def _of_one_communicator(rank: Rank, matched: Matched, waits: Waits, late: int, 
     return events[communicator == min(lengths_ns, key=lambda one: lengths_ns[one])] if lengths_ns else events
 
 
-def _slower_everywhere(own: _Stretches, others: Sequence[_Stretches]) -> bool:
-    """Tell whether most names take longer, by half as much at least as all of them together."""
-    usual = {name: float(np.median([each.work.get(name, 0.0) for each in others])) for name in own.work}
-    ratios = [own.work[name] / time_ns for name, time_ns in usual.items() if time_ns > 0]
-    whole = sum(own.work.values()) / max(1.0, sum(usual.values()))
-    return len(ratios) > 2 and float(np.quantile(ratios, 0.5, method="lower")) >= 1 + 0.5 * (whole - 1)
-
-
 @dataclass(frozen=True)
 class _Stretches:
     """What a rank did before some collectives, since the one before of the same communicator: sums, in ns."""
 
-    work: dict[str, float]
-    counts: dict[str, float]
+    work: NamedWork
     calls: dict[str, float]
-    copies: frozenset[str]
+    host: dict[str, float]
+    gaps_ns: FloatArray
     idle_ns: float
     waiting_ns: float
     transfer_ns: float
     transfers: dict[str, float]
     behind_gap: str
 
-    def excess(self, what: str, others: Sequence[_Stretches]) -> dict[str, float]:
-        """Return by name how much more time it took than on the other ranks, in their median."""
-        own: dict[str, float] = getattr(self, what)
-        names = own if what == "calls" else {name for each in (self, *others) for name in getattr(each, what)}
-        return {name: own.get(name, 0.0) - float(np.median([getattr(each, what).get(name, 0.0) for each in others])) for name in names}
-
     def slowest(self, others: Sequence[_Stretches]) -> str:
         """Return the communicator whose transfers take most time, beyond the median of the others."""
-        found = self.excess("transfers", others)
-        return max(found, key=lambda name: found[name], default="")
+        usual = {name: float(np.median([each.transfers.get(name, 0.0) for each in others])) for name in self.transfers}
+        return max(usual, key=lambda name: self.transfers[name] - usual[name], default="")
 
     @classmethod
     def of(cls, rank: Rank, matched: Matched, waits: Waits, at: int, operations: IntArray) -> _Stretches | None:
@@ -459,7 +475,7 @@ class _Stretches:
         kind = work_of(rank.trace)
         working = spans.is_kind(DEVICE_KINDS)
         rows = np.flatnonzero(working & (kind != Work.COMMUNICATION))
-        work, counts = _by_name(rank, rows, windows.within(spans.start_ns[rows], spans.end_ns[rows]))
+        work = NamedWork.of(rank, rows, windows.within(spans.start_ns[rows], spans.end_ns[rows]))
         own = np.flatnonzero(waits.known & (parts.rank == at))
         own_ns = spans.start_ns[parts.span[own]]
         met = np.isin(own_ns, begins)
@@ -469,14 +485,15 @@ class _Stretches:
         busy_ns[parts.span[own[met]]] = own_ns[met] + np.rint(waits.waiting_ns[own[met]]).astype(np.int64)
         idle = _without(union(begins, ends), union(spans.start_ns[working], busy_ns[working]))
         calls = _own_calls(rank)
-        during, _ = _by_name(rank, calls, Coverage(idle).within(spans.start_ns[calls], spans.end_ns[calls]))
+        during, _ = by_name(rank, calls, Coverage(idle).within(spans.start_ns[calls], spans.end_ns[calls]))
+        host, _ = by_name(rank, calls, windows.within(spans.start_ns[calls], spans.end_ns[calls]))
+        gaps_ns = _launch_gaps_ns(rank, matched, at, operations)
         transfers: dict[str, float] = {}
         for row in inside.tolist():
             name = parts.texts[parts.communicator[row]] or parts.texts[parts.kind[row]]
             transfers[name] = transfers.get(name, 0.0) + float(waits.transfer_ns[row])
-        names = {spans.names[code] for code in np.unique(spans.name[rows[kind[rows] == Work.MEMORY]]).tolist()}
         return cls(
-            work, counts, _innermost(rank, calls, during), frozenset(names), float(idle.length_ns),
+            work, _innermost(rank, calls, during), host, gaps_ns, float(idle.length_ns),
             float(waits.waiting_ns[inside].sum()), float(waits.transfer_ns[inside].sum()), transfers,
             _behind_gap(rank, idle, rows),
         )  # fmt: skip
@@ -492,16 +509,47 @@ def _own_calls(rank: Rank) -> IntArray:
     return np.flatnonzero(host)
 
 
+def _beyond_pace_ns(own_ns: FloatArray, other_ns: FloatArray) -> float:
+    """Return how much longer gaps are than those of another rank at a host's slowest pace, the longest beside the longest."""
+    own_ns, other_ns = np.sort(own_ns)[::-1], np.sort(other_ns)[::-1]
+    beside_ns = np.zeros(len(own_ns))
+    beside_ns[: len(other_ns)] = other_ns[: len(own_ns)]
+    return float(np.maximum(own_ns - _PACE * beside_ns, 0).sum())
+
+
+def _launch_gaps_ns(rank: Rank, matched: Matched, at: int, operations: IntArray) -> FloatArray:
+    """Return the times between launches of a host before operations, without its waits for the GPU; none where launches are not known."""
+    spans = rank.trace.spans
+    first, last = _neighbours(rank, matched, at, operations)
+    first, last = call_rows(spans, first), call_rows(spans, last)
+    launched = (first >= 0) & (last >= 0)
+    begins, ends = spans.start_ns[first[launched]], spans.start_ns[last[launched]]
+    inside = Coverage(union(begins, np.maximum(begins, ends)))
+    launches_ns = np.sort(spans.start_ns[spans.is_kind([SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH])])
+    syncs = spans.kind == SpanKind.SYNC
+    waits = Coverage(union(spans.start_ns[syncs], spans.end_ns[syncs]))
+    begin_ns, end_ns = launches_ns[:-1], launches_ns[1:]
+    there = inside.within(begin_ns, end_ns) > 0
+    begin_ns, end_ns = begin_ns[there], end_ns[there]
+    found: FloatArray = (end_ns - begin_ns).astype(np.float64) - waits.within(begin_ns, end_ns)
+    return found
+
+
 def _windows(rank: Rank, matched: Matched, at: int, operations: IntArray) -> tuple[IntArray, IntArray]:
     """Return the stretches of a rank's trace before operations: each since the begin of the one before of the same communicator."""
-    parts, spans = matched.parts, rank.trace.spans
+    first, last = _neighbours(rank, matched, at, operations)
+    return rank.trace.spans.start_ns[first], rank.trace.spans.start_ns[last]
+
+
+def _neighbours(rank: Rank, matched: Matched, at: int, operations: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the spans of the parts before operations, of the same communicator, and those of the operations' own parts."""
+    parts = matched.parts
     own = np.flatnonzero((parts.rank == at) & (matched.operation >= 0))
     own = own[np.lexsort((parts.span[own], parts.communicator[own]))]
-    start_ns = spans.start_ns[parts.span[own]]
     wanted: BoolArray = np.isin(matched.operation[own], operations)
     wanted &= np.concatenate([[False], np.diff(parts.communicator[own]) == 0])
     place = np.flatnonzero(wanted)
-    return start_ns[place - 1], start_ns[place]
+    return parts.span[own[place - 1]], parts.span[own[place]]
 
 
 def _without(these: Intervals, others: Intervals) -> Intervals:
@@ -516,19 +564,6 @@ def _without(these: Intervals, others: Intervals) -> Intervals:
     return union(begin_ns[kept], end_ns[kept])
 
 
-def _by_name(rank: Rank, rows: IntArray, inside_ns: Any) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the time and the number of spans of each name."""
-    there = inside_ns > 0
-    code = _codes(rank.trace.spans)[rows[there]]
-    time_ns = np.bincount(code, weights=inside_ns[there], minlength=1)
-    number = np.bincount(code, minlength=1)
-    times, counts = defaultdict[str, float](float), defaultdict[str, float](float)
-    for one, label in _labels(rank, rows[there]).items():
-        times[label] += float(time_ns[one])
-        counts[label] += float(number[one])
-    return dict(times), dict(counts)
-
-
 def _innermost(rank: Rank, calls: IntArray, during: dict[str, float]) -> dict[str, float]:
     """Return times of calls without those of ranges, where a call explains as much: a range is around it."""
     spans = rank.trace.spans
@@ -537,7 +572,7 @@ def _innermost(rank: Rank, calls: IntArray, during: dict[str, float]) -> dict[st
     own = {name: time_ns for name, time_ns in during.items() if name not in ranges}
     most = max(own.values(), default=0.0)
     around = {name: time_ns for name, time_ns in during.items() if name in ranges}
-    return own if most >= _EXPLAINS * max(around.values(), default=0.0) else around
+    return own if most >= EXPLAINS * max(around.values(), default=0.0) else around
 
 
 def _behind_gap(rank: Rank, idle: Intervals, rows: IntArray) -> str:
