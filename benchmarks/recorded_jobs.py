@@ -604,7 +604,7 @@ def keep(folder: Path, target: Path, jobs: list[str]) -> None:
         for each in events:
             if each["ph"] != "M":
                 each["args"] = {name: value for name, value in each.get("args", {}).items() if name in KEPT_ARGUMENTS}
-        content |= {"traceEvents": events, "deviceProperties": content["deviceProperties"][:1]}
+        content |= {"traceEvents": events}
         into = target / path.parent.name / path.name
         into.parent.mkdir(parents=True, exist_ok=True)
         into.write_bytes(gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0))

@@ -58,6 +58,19 @@ def test_the_path_goes_through_the_rank_that_began_last_and_adds_up_to_the_step(
     assert {(row["rank"], row["where"]): row["us"] for row in path if row["kind"] == "kernels"}[1, "gemm"] == 60
 
 
+def test_time_of_the_host_before_a_call_is_that_of_the_range_that_ended_there():
+    """Of 900 µs between two launches, `load batch` takes 600; `zero` is shorter, `forward` goes on, and a step is no cause."""
+    rows = [("range", "forward", 850, 1000), ("range", "step 1", 0, 940), ("range", "load batch", 20, 700), ("range", "zero", 700, 800)]
+    spans = SpanTable.of(
+        ("launch", "first", "host", 0, 100_000, 1), ("launch", "second", "host", 1_000_000, 1_100_000, 2),
+        ("kernel", "a", "main", 1_200_000, 1_300_000, 2),
+        *((kind, name, "ranges", 1000 * low, 1000 * high) for kind, name, low, high in rows),
+    )  # fmt: skip
+    job = Job.of([Rank(0, "0.json", Trace(spans, TraceInfo("kineto", "r", DeviceInfo("cuda", "NVIDIA H100"), "kineto")))])
+    found = [(row["kind"], row["where"], row["us"]) for row in job.path.rows(job.ranks)]
+    assert found == [("host", "load batch", 900), ("launches", "a", 200), ("host", "first", 100), ("kernels", "a", 100)]
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_the_path_of_each_step_adds_up(late):
     job = Job.of(planted(3, slow=lambda step, at: (2, 200) if late and at == 0 else None).ranks)
@@ -70,6 +83,16 @@ def test_the_path_of_each_step_adds_up(late):
         slow = next(row for row in job.path_of_step() if row["where"] == "k0")
         assert slow["rank"] == 2
         assert slow["us"] == pytest.approx(400, abs=30)
+
+
+@pytest.mark.parametrize(("names", "title"), [
+    (("GPU 0", "GPU 1"), "2 ranks · 2 × GPU"),
+    (("NVIDIA H100", "GPU 1"), "2 ranks · 1 × NVIDIA H100 and 1 × GPU"),
+])  # fmt: skip
+def test_gpus_without_a_name_are_not_told_apart_in_the_title(names, title):
+    ranks = [replace(rank, trace=replace(rank.trace, info=replace(rank.trace.info, device=DeviceInfo("cuda", name))))
+             for rank, name in zip(by_hand().ranks, names, strict=True)]  # fmt: skip
+    assert Job.of(ranks).title == title
 
 
 def test_steps_are_those_of_the_profiler():

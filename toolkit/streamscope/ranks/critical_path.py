@@ -14,6 +14,7 @@ from streamscope.ranks.clocks import Clocks
 from streamscope.ranks.matching import Matched
 from streamscope.ranks.places import places_of
 from streamscope.ranks.rank import Rank
+from streamscope.ranks.steps import is_step
 from streamscope.ranks.waiting import Waits
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
@@ -75,10 +76,10 @@ def path_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Wait
     """Return the path that bounds the job, from the last end of the first group of ranks back to where nothing explains a start.
 
     Formula: within a rank as `critical_path` has it. From a part of a collective that waited for other ranks, it goes to the part that
-    began last, on its rank. Where a trace does not tell event waits, work that begins within 20 µs after other work of its GPU waited for
-    that.
+    began last, on its rank. Time of the host before a call is that of a range, where one ended there and takes most of it. Where a trace
+    does not tell event waits, work that begins within 20 µs after other work of its GPU waited for that.
     """
-    kinds, ends, kept_rows, owners = list[IntArray](), list[IntArray](), list[IntArray](), list[IntArray]()
+    kinds, begins, ends, kept_rows, owners = (list[IntArray]() for _ in range(5))
     columns: list[list[IntArray]] = [[], [], [], []]
     row_of_span, first_span, base = list[IntArray](), [0], 0
     for at, rank in enumerate(ranks):
@@ -90,6 +91,7 @@ def path_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Wait
             return np.rint(clocks.job_ns(at, times_ns + float(rank.zero_ns - base_ns))).astype(np.int64)
 
         kinds.append(spans.kind)
+        begins.append(on_job(spans.start_ns))
         ends.append(on_job(spans.end_ns))
         kept_rows.append(kept)
         owners.append(np.full(len(kept), at))
@@ -101,7 +103,7 @@ def path_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Wait
         row_of_span.append(place)
         first_span.append(first_span[-1] + len(place))
         base += len(kept)
-    kind, end_ns, span, owner = (np.concatenate(each) for each in (kinds, ends, kept_rows, owners))
+    kind, begin_ns, end_ns, span, owner = (np.concatenate(each) for each in (kinds, begins, ends, kept_rows, owners))
     joined = Predecessors(*(np.concatenate(each) for each in columns))
     parts_at = np.concatenate([*row_of_span, np.zeros(0, np.int64)])[np.array(first_span)[matched.parts.rank] + matched.parts.span]
     _follow_collectives(joined, end_ns, parts_at, waits)
@@ -111,7 +113,30 @@ def path_of(ranks: Sequence[Rank], matched: Matched, clocks: Clocks, waits: Wait
         return JobPath(none, none, none, none, none)
     last = int(work[end_ns[work].argmax()])
     path = stretches(kind, end_ns, joined, followed(joined.row, last), complete=False)
-    return JobPath(path.start_ns, path.end_ns, path.bound, owner[path.span], span[path.span])
+    of_rank, row = owner[path.span], span[path.span]
+    ended_ns = path.end_ns - begin_ns[path.span]
+    for at in np.unique(of_rank).tolist():
+        own = np.flatnonzero((of_rank == at) & (path.bound == Bound.HOST) & (ended_ns <= 0))
+        stop_ns = ranks[at].trace.spans.start_ns[row[own]] + ended_ns[own]
+        row[own] = _ranges_between(ranks[at].trace.spans, stop_ns - (path.end_ns - path.start_ns)[own], stop_ns, row[own])
+    return JobPath(path.start_ns, path.end_ns, path.bound, of_rank, row)
+
+
+def _ranges_between(spans: SpanTable, begin_ns: IntArray, end_ns: IntArray, calls: IntArray) -> IntArray:
+    """Return what hosts did in stretches before calls: the range that ended there and takes most of the stretch, else the call."""
+    ranges = np.flatnonzero(spans.kind == SpanKind.RANGE)
+    steps = [code for code in np.unique(spans.name[ranges]).tolist() if is_step(spans.names[code])]
+    ranges = ranges[~np.isin(spans.name[ranges], steps)]
+    ranges = ranges[np.argsort(spans.end_ns[ranges], kind="stable")]
+    low, high = (np.searchsorted(spans.end_ns[ranges], times_ns, side="right") for times_ns in (begin_ns, end_ns))
+    stretch = np.repeat(np.arange(len(calls)), high - low)  # Stretches follow each other, so a range ends in one of them.
+    within = ranges[np.arange(len(stretch)) + np.repeat(low - np.cumsum(high - low) + (high - low), high - low)]
+    inside_ns = spans.end_ns[within] - np.maximum(spans.start_ns[within], begin_ns[stretch])
+    order = np.argsort(inside_ns, kind="stable")
+    order = order[2 * inside_ns[order] >= (end_ns - begin_ns)[stretch[order]]]
+    found = calls.copy()
+    found[stretch[order]] = within[order]
+    return found
 
 
 def _infer_waits(spans: SpanTable, before: Predecessors) -> None:

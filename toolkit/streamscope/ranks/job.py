@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -415,7 +416,7 @@ class Job(Result):
     @property
     def title(self) -> str:
         """What it is, in a line."""
-        gpus = Counter(rank.gpu for rank in self.ranks)
+        gpus = Counter(re.sub(r"^GPU \d+$", "GPU", rank.gpu) for rank in self.ranks)  # Files without names have numbers.
         marked = ": all times are simulated" if self.simulated else ""
         return f"{counted(len(self.ranks), 'rank')} · {listed([f'{count:,} × {name}' for name, count in gpus.most_common(3)])}{marked}"
 
