@@ -51,7 +51,7 @@ def main() -> None:
                 times[key].append((time.perf_counter_ns() - begin) / RUNS / 1e3)
         for (bucket, priority), found in times.items():
             program = prepared[bucket, priority].program
-            modelled_us = simulated(program, "graph-dual", device).info.ledger["recorded_ns"] / 1e3
+            modelled_us = simulated(program, "graph-dual", device.info.name).info.ledger["recorded_ns"] / 1e3
             rows.append(
                 {"layers": layers, "width": width, "rows": length, "bucket_kib": bucket, "priority": priority}
                 | {"measured_us": statistics.median(found), "simulated_us": modelled_us}

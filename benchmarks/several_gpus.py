@@ -1,11 +1,11 @@
 """Programs over several GPUs: every engine measured, predicted from the sync trace, and simulated from the cost model alone.
 
-    python benchmarks/several_gpus.py GPUS FILE [SECONDS [FIRST [FOLDER [RECORDINGS]]]]
+    python benchmarks/several_gpus.py measure GPUS FILE FOLDER [SECONDS [FIRST [RECORDINGS]]]
+    python benchmarks/several_gpus.py predict FILE FOLDER
 
-FIRST is the number of the case to begin with. The traces go to FOLDER. Where communication is hidden, so many RECORDINGS follow the
-first one, and those by CUPTI.
-It takes all GPUs of a host of that many, and writes after each case, so that a cut loses nothing. Each case is a process with a time limit,
-since collectives can hang.
+The traces go to FOLDER; from there, `predict` needs no GPU. FIRST is the number of the case to begin with. Where communication is hidden,
+so many RECORDINGS follow the first one, and those by CUPTI. It takes all GPUs of a host of that many, and writes after each case, so that a
+cut loses nothing. Each case is a process with a time limit, since collectives can hang.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
 REPEATS, REPLAYS, RECORDINGS = 20, 1_000, 2
 
 
-def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None = None, recordings: int = RECORDINGS) -> dict[str, Any]:
+def measured(name: str, settings: dict[str, int], gpus: int, folder: Path, recordings: int = RECORDINGS) -> dict[str, Any]:
     """Measure one case in this process; keep its traces in a folder."""
     import numpy as np
 
@@ -55,14 +55,16 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None
             each.run()
         results[engine] = each.outputs()
     times: dict[str, list[float]] = {engine: [] for engine in ENGINES}
-    paces, probed = prober(device), []
+    issued: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+    costs, probed = host_costs(device), []
     for _ in range(REPEATS):
-        probed.append(paces())
+        probed.append(costs())
         for engine, each in prepared.items():
             each.run()  # Of this engine's calls, none is the first of a turn: the recorded run begins like that, too.
             each.wait()
             begin = time.perf_counter_ns()
             each.run()
+            issued[engine].append(time.perf_counter_ns() - begin)
             each.wait()
             times[engine].append(time.perf_counter_ns() - begin)
     replays = {}
@@ -83,44 +85,24 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None
     for engine in recordings * ["sync", *hidden] if hidden else []:
         traces[engine].append(recorded(engine))
     by_cupti = {engine: _by_cupti(device, prepared[engine], partial(prepared[engine].load, inputs)) for engine in hidden if recordings}
-    if folder is not None:
-        for engine, found in traces.items():
-            for number, trace in enumerate(found + by_cupti.get(engine, [])[:1]):
-                label = "cupti" if number == len(found) else number
-                trace.save(folder / f"{name} {' '.join(map(str, settings.values()))} {gpus} {engine} {label}.parquet")
-    pace, usual_us = tuple(map(statistics.median, zip(*probed, strict=True))), statistics.median(times["sync"]) / 1e3
+    for engine, found in traces.items():
+        for number, trace in enumerate(found + by_cupti.get(engine, [])[:1]):
+            trace.save(folder / _file(name, settings, gpus, engine, "cupti" if number == len(found) else number))
     rows = {}
     for engine in ENGINES:
-        # Of the same turns as the others.
-        predicted = ss.what_if(traces["sync"][0], engine=engine, measured_us=usual_us)
-        alone = ss.what_if(traces["sync"][0], engine=engine)
-        # What is exposed is known of recorded runs, in which the host also records events.
-        as_run = [ss.what_if(sync, engine=engine, measured_us=sync.info.ledger["recorded_ns"] / 1e3) for sync in traces["sync"]]
-        dearer = statistics.median(one.scenario.host.pace for one in as_run) / predicted.scenario.host.pace
-        preview, paced, slower = (
-            simulated(program, engine, device, tuple(longer * one for one in each))
-            for each, longer in (((1.0, 1.0, 1.0), 1.0), (pace, 1.0), (pace, dearer))
-        )
         # Of a graph, either all of it is CUPTI's, or events alone tell.
         told = "graph" in engine and all(trace.info.calibration.get("by_cupti") for trace in traces[engine])
         equal = [bool(np.array_equal(one, other)) for one, other in zip(results[engine], results["sync"], strict=True)]
         rows[engine] = {
             "measured_us": statistics.median(times[engine]) / 1e3,
             "least_us": min(times[engine]) / 1e3,
-            "predicted_us": predicted.info.ledger["recorded_ns"] / 1e3,
-            "predicted_of_trace_alone_us": alone.predicted_ns / 1e3,
-            "simulated_us": preview.info.ledger["recorded_ns"] / 1e3,
-            "simulated_at_pace_us": paced.info.ledger["recorded_ns"] / 1e3,
+            "issued_us": statistics.median(issued[engine]) / 1e3,
             "replay_us": replays.get(engine),
             "equal_to_sync": all(equal),
             "exposed": {
                 "measured": [exposed(trace) for trace in traces[engine]],
                 "by": "CUPTI" if told else "events",
                 "cupti": [exposed(trace) for trace in by_cupti.get(engine, [])],
-                "predicted": [exposed(one) for one in as_run],
-                "simulated": [exposed(slower)],
-                "predicted as recorded": [exposed(one, None if told else seen_by_events(one)) for one in as_run],
-                "simulated as recorded": [exposed(slower, None if told else seen_by_events(slower))],
             },
         }
     return {
@@ -129,19 +111,57 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path | None
         "gpus": gpus,
         "replays": REPLAYS,
         "engines": rows,
-        "pace": pace,
+        "host_ns": {name: statistics.median(one[name] for one in probed) for name in probed[0]},
         "device": device.info.name,
         "details": dict(device.info.details),
     }
 
 
-Paces = tuple[float, float, float]
-"""How long the host takes to launch a kernel, a library's kernel and a collective, as multiples of the models' times."""
-LAUNCHES, LIBRARIES = ("launch_ns", "event_record_ns", "stream_wait_ns"), ("matmul_launch_ns", "convolution_launch_ns", "library_launch_ns")
+def _file(name: str, settings: dict[str, int], gpus: int, engine: str, label: object) -> str:
+    return f"{name} {' '.join(map(str, settings.values()))} {gpus} {engine} {label}.parquet"
 
 
-def prober(device: Any) -> Any:
-    """Return a function that measures the paces of this host now."""
+def predict(case: dict[str, Any], folder: Path) -> None:
+    """Add to a measured case what its sync traces and the cost model say of each engine."""
+    import streamscope as ss
+    from streamscope.workloads import WORKLOADS
+
+    key, gpus, rows = (case["workload"], case["settings"], case["gpus"]), case["gpus"], case["engines"]
+    function, inputs = WORKLOADS[key[0]].build(gpus=gpus, **key[1])
+    program = function.trace(*inputs)
+    files = [folder / _file(*key, "sync", number) for number in range(len(rows["sync"]["exposed"]["measured"]))]
+    traces = [ss.read(str(file)) for file in files]
+    for engine, row in rows.items():
+        # Of the same turns as the others.
+        predicted = ss.what_if(traces[0], engine=engine, measured_us=rows["sync"]["measured_us"])
+        # What is exposed is known of recorded runs, in which the host also records events.
+        as_run = [ss.what_if(sync, engine=engine, measured_us=sync.info.ledger["recorded_ns"] / 1e3) for sync in traces]
+        dearer = statistics.median(one.scenario.host.pace for one in as_run) / predicted.scenario.host.pace
+        preview, paced, slower = (
+            simulated(program, engine, case["device"], costs)
+            for costs in (None, case["host_ns"], {name: dearer * ns for name, ns in case["host_ns"].items()})
+        )
+        told = row["exposed"]["by"] == "CUPTI"
+        row |= {
+            "predicted_us": predicted.info.ledger["recorded_ns"] / 1e3,
+            "predicted_of_trace_alone_us": ss.what_if(traces[0], engine=engine).predicted_ns / 1e3,
+            "simulated_us": preview.info.ledger["recorded_ns"] / 1e3,
+            "simulated_at_pace_us": paced.info.ledger["recorded_ns"] / 1e3,
+        }
+        row["exposed"] |= {
+            "predicted": [exposed(one) for one in as_run],
+            "simulated": [exposed(slower)],
+            "predicted as recorded": [exposed(one, None if told else seen_by_events(one)) for one in as_run],
+            "simulated as recorded": [exposed(slower, None if told else seen_by_events(slower))],
+        }
+
+
+Costs = dict[str, float]
+"""What calls cost the host now, in ns: of a cost model by the names of its fields; ``collective`` and ``graph`` over all GPUs."""
+
+
+def host_costs(device: Any) -> Any:
+    """Return a function that measures what calls cost this host now."""
     import numpy as np
 
     import streamscope as ss
@@ -156,41 +176,56 @@ def prober(device: Any) -> Any:
         return tuple(ss.ops.all_reduce(parts))
 
     inputs = [np.zeros((64, 64), np.float16) for _ in range(device.gpus)]
-    prepared = prepare_traced(calls.trace(*inputs), "async", device)
-    prepared.load(inputs)
+    prepared, graph = (prepare_traced(calls.trace(*inputs), engine, device) for engine in ("async", "graph"))
+    for each in (prepared, graph):
+        each.load(inputs)
+        each.run()
+        each.wait()
     launches = [(bound.call, bound.step.launch) for bound in prepared.bound if hasattr(bound.step, "launch")]
-    launch_ns, library_ns = _model(device).launch_ns, _model(device).matmul_launch_ns
-    modelled_ns = (launch_ns, library_ns, _links().call_ns(device.gpus))
+    named: list[tuple[str, Any]] = [
+        ("collective" if launch.collective else "matmul_launch_ns" if launch.library else "launch_ns", call) for call, launch in launches
+    ]
+    stream, other, event = prepared.streams[0], device.stream("other"), device.event()
+    named += [("event_record_ns", lambda: stream.record(event)), ("stream_wait_ns", lambda: other.wait(event))]
 
-    def paces() -> Paces:
-        taken: list[list[int]] = [[], [], []]
+    def costs() -> Costs:
+        taken: dict[str, list[int]] = {}
+
+        def timed(name: str, call: Any) -> None:
+            begin = time.perf_counter_ns()
+            call()
+            # The call of a collective's last part launches all of them.
+            taken.setdefault(name, []).append(time.perf_counter_ns() - begin)
+
         for _ in range(30):
-            for call, launch in launches:
-                last = launch.collective is None or launch.part == device.gpus - 1
-                begin = time.perf_counter_ns()
-                call()
-                if last:
-                    taken[2 if launch.collective else launch.library].append(time.perf_counter_ns() - begin)
+            for name, call in named:
+                timed(name, call)
             prepared.wait()
-        return tuple(statistics.median(one) / ns for one, ns in zip(taken, modelled_ns, strict=True))
+            timed("synchronize_return_ns", stream.synchronize)
+            timed("graph", graph.run)
+            graph.wait()
+        taken["collective"] = taken["collective"][device.gpus - 1 :: device.gpus]
+        return {name: statistics.median(found) for name, found in taken.items()}
 
-    return paces
+    return costs
 
 
-def _links() -> Any:
+def with_costs(model: Any, links: Any, costs: Costs, gpus: int) -> tuple[Any, Any]:
+    """Return the models with the calls of this host: all collectives, and all launches of graphs, are as much dearer as those measured."""
+    calls = {name: ns for name, ns in costs.items() if name.endswith("_ns")}
+    calls |= dict.fromkeys(("convolution_launch_ns", "library_launch_ns"), costs["matmul_launch_ns"])
+    collective = costs["collective"] / links.call_ns(gpus)
+    graph = costs["graph"] / (model.graph_launch_ns(3 * gpus) + links.graph_launch_ns(gpus, gpus))
+    points = tuple((nodes, graph * ns) for nodes, ns in model.graph_launch_points)
+    of_graphs = {name: graph * getattr(links, name) for name in ("graph_call_ns", "graph_gpu_ns", "graph_part_ns")}
+    links = replace(links, call_points=tuple((number, collective * ns) for number, ns in links.call_points), **of_graphs)
+    return replace(model, graph_launch_points=points, **calls), links
+
+
+def simulated(program: Any, engine: str, card: str, costs: Costs | None = None) -> Any:
+    """Return the trace of an engine on the simulated host, with the cost model of this card; nothing is computed."""
     from streamscope.devices.link_model import LinkModel
-
-    return LinkModel.load()
-
-
-def _model(device: Any) -> Any:
     from streamscope.devices.measured_models import model_of
-
-    return model_of(device.properties["name"].decode())
-
-
-def simulated(program: Any, engine: str, device: Any, paces: Paces = (1.0, 1.0, 1.0)) -> Any:
-    """Return the trace of an engine on the simulated host, with the cost model of this GPU; nothing is computed."""
     from streamscope.devices.simulated import SimulatedDevice
     from streamscope.engines.prepared import Prepared, planned
     from streamscope.measuring.simulation import without_data
@@ -199,10 +234,9 @@ def simulated(program: Any, engine: str, device: Any, paces: Paces = (1.0, 1.0, 
     from streamscope.recording.origins import origins_of
     from streamscope.trace.trace import Trace
 
-    model, links = _model(device), _links()
-    calls = {name: pace * getattr(model, name) for names, pace in zip((LAUNCHES, LIBRARIES), paces[:2], strict=True) for name in names}
-    model = replace(model, **calls)
-    links = replace(links, call_points=tuple((gpus, paces[2] * call_ns) for gpus, call_ns in links.call_points))
+    model, links = model_of(card), LinkModel.load()
+    if costs is not None:
+        model, links = with_costs(model, links, costs, program.gpus)
     host = SimulatedDevice(model, gpus=program.gpus, links=links)
     prepared = Prepared(without_data(planned(program, engine, host, None)), host)
     prepared.capture()
@@ -280,15 +314,13 @@ def _union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def main() -> None:
-    gpus, file, limit_s = int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 600.0
-    begin, rows, folder = time.monotonic(), [], sys.argv[5:7]
-    for number in range(int(sys.argv[4]) if len(sys.argv) > 4 else 0, len(CASES)):
+def main(gpus: int, file: Path, folder: Path, limit_s: float = 600.0, first: int = 0, recordings: int = RECORDINGS) -> None:
+    begin, rows = time.monotonic(), []
+    for number in range(first, len(CASES)):
         if time.monotonic() - begin > limit_s:
             break
-        ran = subprocess.run(
-            [sys.executable, __file__, "--case", str(number), str(gpus), *folder], capture_output=True, text=True, timeout=90, check=False
-        )
+        command = [sys.executable, __file__, "case", str(number), str(gpus), str(folder), str(recordings)]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
         last = ran.stdout.strip().splitlines()[-1:] or ["null"]
         rows.append(json.loads(last[0]) if ran.returncode == 0 else {"case": CASES[number], "failed": ran.stderr[-1500:]})
         print(CASES[number], ran.returncode, f"{time.monotonic() - begin:.0f} s", flush=True)
@@ -297,9 +329,13 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--case":
-        name, settings = CASES[int(sys.argv[2])]
-        folder, recordings = (*sys.argv[4:], "", "")[:2]
-        print(json.dumps(measured(name, settings, int(sys.argv[3]), Path(folder) if folder else None, int(recordings or RECORDINGS))))
+    word, *values = sys.argv[1:]
+    if word == "case":
+        print(json.dumps(measured(*CASES[int(values[0])], int(values[1]), Path(values[2]), int(values[3]))))
+    elif word == "measure":
+        main(int(values[0]), Path(values[1]), Path(values[2]), *map(float, values[3:4]), *map(int, values[4:]))
     else:
-        main()
+        content = json.loads(Path(values[0]).read_text(encoding="utf-8"))
+        for case in content["cases"]:
+            predict(case, Path(values[1]))
+        Path(values[0]).write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -404,7 +404,13 @@ class CostModel:
         threads_ns = touched / (held.threads * self.thread_gb_s)
         waiting_ns = (cost.blocks / self.multiprocessors - 1) * cost.stages * self.stage_block_ns
         # Near where they are equal, both limits show.
-        return max(math.hypot(touched / self._rate_gb_s(cost), threads_ns), waiting_ns)
+        return max(math.hypot(self._transfer_ns(cost), threads_ns), waiting_ns)
+
+    def _transfer_ns(self, cost: Cost) -> float:
+        """Return how long the bytes take at the rate of the cache, and of memory where the cache has them no more."""
+        touched, largest = max(cost.bytes, cost.touched_bytes), self.cache_mb * 1e6
+        cold = min(touched, sum(nbytes for nbytes, since in cost.reuse if since > largest))
+        return touched / self._rate_gb_s(cost) if touched > largest else (touched - cold) / self.cache_gb_s + cold / self.memory_gb_s
 
     def _rate_gb_s(self, cost: Cost) -> float:
         """Return the bandwidth of memory or, for data that stays there, of the cache."""

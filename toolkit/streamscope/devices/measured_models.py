@@ -45,8 +45,8 @@ def _model_text(model: CostModel | LinkModel) -> str:
 
 
 def model_of(device: str) -> CostModel:
-    """Return the cost model that was measured on this machine for a GPU of this name, else the built-in one of the H200."""
-    return CostModel.load(_kept(device) or "h200")
+    """Return the cost model that was measured on this machine for a GPU of this name, else the built-in one of its kind, or of the H200."""
+    return CostModel.load(_kept(device) or ("h100" if "H100" in device else "h200"))
 
 
 def links_of(gpus: int, device: str) -> LinkModel:
