@@ -17,6 +17,8 @@ from streamscope.errors import DeviceError
 _SHORT_BYTES = 1 << 16
 """Calls of up to so many bytes are timed."""
 
+_MIDDLING_BYTES = 1 << 20
+"""Up to so many bytes, gaps are not lost in the durations."""
 _RING = ("all_reduce", "all_gather", "reduce_scatter")
 
 _Points = list[tuple[float, float]]
@@ -46,10 +48,10 @@ def fitted_links(found: Mapping[str, Any]) -> LinkModel:
         "hop_ns": _hop_ns(steps, gpus),
         "call_points": _calls(steps, gpus),
         "peer_points": _copies(steps, costs),
-        **_graphs(steps),
+        **_graphs(steps, gpus, costs),
         **_neighbours(steps["neighbours"]),
     }
-    how = _how(gpus, costs)
+    how = _how(gpus, costs, _gaps(steps, gpus, costs))
     return LinkModel(**values, provenance=_provenance(machine, found["date"], gpus, how))
 
 
@@ -83,27 +85,56 @@ def _hop_ns(steps: _Steps, gpus: int) -> float:
     return _whole(max(1.0, median(longer) / (gpus - 1)))
 
 
-def _graphs(steps: _Steps) -> dict[str, float]:
-    """Return the time of a graph over several GPUs beyond its collective, and the host's time for its launch."""
+def _graphs(steps: _Steps, gpus: int, costs: CostModel) -> dict[str, float]:
+    """Return the times of a graph over several GPUs beyond those of its nodes, and the host's time for its launch."""
     short = [each for kind in COLLECTIVES for each in steps[kind] if each["nbytes"] <= _SHORT_BYTES and "graph_ns" in each]
+    built_in = LinkModel.load()
     return {
         "graph_call_ns": _whole(median(each["graph_call_ns"] for each in short)),
         "graph_join_ns": _whole(max(1.0, median(each["graph_alone_ns"] - each["graph_ns"] for each in short))),
-        **_OF_GRAPHS,
+        "graph_behind_ns": _behind_ns(steps, costs),
+        **{name: getattr(built_in, name) for name in _GAPS},
+        **_gaps(steps, gpus, costs),
     }
 
 
-_OF_GRAPHS = {
-    "graph_gpu_ns": 2_700.0,
-    "graph_part_ns": 1_450.0,
-    "graph_collective_ns": 3_500.0,
-    "graph_copy_ns": 2_000.0,
-    "graph_arrival_ns": 7_000.0,
+def _behind_ns(steps: _Steps, costs: CostModel) -> float:
+    """Return by how much collectives in a graph follow each other later than kernels do."""
+    found = []
+    for kind in COLLECTIVES:
+        alone = dict(_durations(steps[kind], costs))
+        found += [
+            each["graph_ns"] - alone[each["nbytes"]] for each in steps[kind] if "graph_ns" in each and each["nbytes"] <= _MIDDLING_BYTES
+        ]
+    return _whole(max(1.0, median(found) - costs.graph_node_gap_ns))
+
+
+_GAPS = {
+    "graph_gpu_ns": "by how much launching a graph takes longer for each GPU beyond the second",
+    "graph_part_ns": "by how much launching a graph takes longer for each part of an all-reduce, median",
+    "graph_collective_ns": "chains of additions and all-reduces in turns in a graph, less chains of each, median",
+    "graph_copy_ns": "2/9 of what chains of additions with copies there and back in a graph take beyond both, as in recordings by CUPTI",
+    "graph_arrival_ns": "7/9 of what chains of additions with copies there and back in a graph take beyond both",
 }
-_GAPS = (
-    "measured on 2 H100 and 4 H200 by graphs of kernels with collectives and copies, benchmarks/results/graph_gaps.json; not measured here"
-)
-_GRAPHS = "measured on 2 and 4 H100 by launches of graphs of 12 to 376 nodes, benchmarks/results/graph_launches.json; not measured here"
+
+
+def _gaps(steps: _Steps, gpus: int, costs: CostModel) -> dict[str, float]:
+    """Return the costs among `_GAPS` that were measured, from chains of two sorts of nodes in turns and a chain of each."""
+    kinds: dict[str, list[_Reading]] = {}
+    for each in steps.get("graph_gaps", []):
+        kinds.setdefault(each["kind"], []).append(each)
+    found = {}
+    if launches := {each["gpus"]: each["both"]["launch_ns"] for each in kinds.get("kernels", []) if gpus > 2}:
+        found["graph_gpu_ns"] = (launches[gpus] - launches[2]) / (gpus - 2)
+    if reduced := kinds.get("all_reduce"):
+        found["graph_part_ns"] = median(each["alone"]["call_ns"] for each in reduced) / gpus
+        later = median(each["both"]["ns"] - each["kernels"]["ns"] - each["alone"]["ns"] for each in reduced)
+        found["graph_collective_ns"] = later + _behind_ns(steps, costs)
+    if copied := kinds.get("copy"):
+        direct = dict(_durations(_one_way(steps["peer_copies"]), costs))
+        later = median(each["both"]["ns"] / 2 - each["kernels"]["ns"] - direct[each["nbytes"]] for each in copied) - costs.graph_node_gap_ns
+        found |= {"graph_copy_ns": later * 2 / 9, "graph_arrival_ns": later * 7 / 9}
+    return {name: _whole(max(1.0, ns)) for name, ns in found.items()}
 
 
 def _calls(steps: _Steps, gpus: int) -> _Points:
@@ -152,7 +183,13 @@ def _provenance(machine: _Reading, date: str, gpus: int, how: dict[str, str]) ->
     return Provenance(host_name(gpus, machine["devices"][0]), driver, date, versions, how)
 
 
-def _how(gpus: int, costs: CostModel) -> dict[str, str]:
+def _elsewhere(name: str) -> str:
+    """Return where the built-in model has a number from that was not measured here."""
+    how = LinkModel.load().provenance
+    return how.how[name] if "not measured here" in how.how[name] else f"not measured here: of {how.device}, {how.date[:10]}"
+
+
+def _how(gpus: int, costs: CostModel, measured: Mapping[str, float]) -> dict[str, str]:
     stream = (
         "measured: 20 or 24 on a stream behind a kernel that hides the host, by events, median of 3 rounds, the slowest GPU; "
         f"less the {costs.kernel_gap_ns:g} ns between kernels of {costs.provenance.device}"
@@ -167,9 +204,8 @@ def _how(gpus: int, costs: CostModel) -> dict[str, str]:
         "call_points": f"measured: groups of up to 64 KiB over {gpus} GPUs, median; assumed as proportional to the GPUs",
         "graph_call_ns": "measured: graphs of one collective of up to 64 KiB, median",
         "graph_join_ns": "measured: by how much such a graph takes longer than each further collective in it, by events on the first GPU",
-        "graph_gpu_ns": _GRAPHS,
-        "graph_part_ns": _GRAPHS,
-        **dict.fromkeys(("graph_collective_ns", "graph_copy_ns", "graph_arrival_ns"), _GAPS),
+        "graph_behind_ns": "measured: by how much longer chains of collectives take in a graph than on a stream, less the gaps of kernels",
+        **{name: f"measured: {how}" if name in measured else _elsewhere(name) for name, how in _GAPS.items()},
         "kernel_speed": f"{beside}; a 4096 x 4096 float16 product, an addition of 67 million float32",
         "collective_speed": beside,
     }

@@ -197,6 +197,16 @@ class Graph:
         self.runtime.graphExecDestroy(self.executable)
         self.runtime.graphDestroy(self.captured)
 
+    def call_ns(self) -> float:
+        """Return the median time that a launch on idle GPUs takes the host."""
+        found = []
+        for _ in range(_LAUNCHES):
+            start = time.perf_counter_ns()
+            self.launch()
+            found.append(float(time.perf_counter_ns() - start))
+            self.lane.stream.synchronize()
+        return median(found[1:])
+
     def extent_ns(self) -> float:
         """Return the median time of a launch by events, which wait behind a kernel as the launch does."""
         found = []
@@ -213,27 +223,27 @@ class Graph:
 def graph_reading(lanes: Sequence[Lane], operation: Operation, nbytes: int) -> Reading:
     """Time an operation inside a graph, by how much each one more takes longer, and one alone; and launches, on idle GPUs."""
     single = Graph(lanes, operation, 1)
-    alone_ns = single.extent_ns()
-    launches = []
-    for _ in range(_LAUNCHES):
-        start = time.perf_counter_ns()
-        single.launch()
-        launches.append(float(time.perf_counter_ns() - start))
-        single.lane.stream.synchronize()
-    nodes = _nodes(single)
+    alone_ns, call_ns, nodes = single.extent_ns(), single.call_ns(), _nodes(single)
     single.destroy()
-    extents = []
     lengths = (SHORT, LONG) if nbytes < _BIG_BYTES else (1, SHORT)
+    return {
+        "graph_ns": chain_reading(lanes, operation, lengths)["ns"],
+        "graph_alone_ns": alone_ns,
+        "graph_call_ns": call_ns,
+        **nodes,
+    }
+
+
+def chain_reading(lanes: Sequence[Lane], operation: Operation, lengths: tuple[int, int] = (SHORT, LONG)) -> Reading:
+    """Return by how much one more of an operation in a graph takes longer, and the launch; and that of the shorter graph."""
+    extents, calls = [], []
     for length in lengths:
         chain = Graph(lanes, operation, length)
         extents.append(chain.extent_ns())
+        calls.append(chain.call_ns())
         chain.destroy()
-    return {
-        "graph_ns": (extents[1] - extents[0]) / (lengths[1] - lengths[0]),
-        "graph_alone_ns": alone_ns,
-        "graph_call_ns": median(launches[1:]),
-        **nodes,
-    }
+    (short_ns, long_ns), more = extents, lengths[1] - lengths[0]
+    return {"ns": (long_ns - short_ns) / more, "call_ns": (calls[1] - calls[0]) / more, "launch_ns": calls[0]}
 
 
 def _nodes(graph: Graph) -> Reading:
@@ -271,6 +281,9 @@ HELD_OUT = tuple(3 * size for size in SIZES[:-1])
 """Sizes that no table takes, so that it can be checked against them."""
 COPY_SIZES = SIZES[1:]
 NEIGHBOUR_SIZES = (1 << 20, 1 << 24, 1 << 26, 1 << 28)
+GAP_SIZES = (1 << 12, 1 << 20, 1 << 23)
+_GAP_ELEMENTS = 1 << 18
+"""Of chains in graphs whose gaps are measured."""
 PRIORITIES = {"equal": (0, 0), "communication": (-5, 0)}
 """Priorities of the streams of communication and compute, as CUDA counts: the lowest number goes first."""
 
@@ -456,9 +469,9 @@ def _matmul(lane: Lane) -> Operation:
     return call
 
 
-def _addition(lane: Lane) -> Operation:
+def _addition(lane: Lane, elements: int = _ELEMENTS) -> Operation:
     cupy = libraries().cupy
-    a, b, out = (lane.array(_ELEMENTS) for _ in range(3))
+    a, b, out = (lane.array(elements) for _ in range(3))
 
     def call() -> None:
         with cupy.cuda.Device(lane.gpu), lane.stream:
@@ -485,10 +498,48 @@ def neighbours(gpus: int) -> Iterator[Reading]:
                 yield what | pair.reading(collectives.operation("all_reduce", nbytes), neighbour)
 
 
+def _in_turn(*operations: Operation) -> Operation:
+    def call() -> None:
+        for operation in operations:
+            operation()
+
+    return call
+
+
+def graph_gaps(gpus: int) -> Iterator[Reading]:
+    """Time chains in graphs: of an addition on each GPU, of all-reduces, of both in turns; and of additions with copies there and back."""
+    lanes = [Lane(gpu) for gpu in range(gpus)]
+    collectives, additions = Collectives(lanes, GAP_SIZES[-1]), [_addition(lane, _GAP_ELEMENTS) for lane in lanes]
+    _in_turn(*additions)()
+    synchronize(lanes)
+    for count in sorted({2, gpus}):
+        kernels = chain_reading(lanes[:count], _in_turn(*additions[:count]))
+        yield {"kind": "kernels", "gpus": count, "both": kernels}
+    for nbytes in GAP_SIZES:
+        reducing = collectives.operation("all_reduce", nbytes)
+        both = chain_reading(lanes, _in_turn(*additions, reducing))
+        yield {"kind": "all_reduce", "nbytes": nbytes, "kernels": kernels, "alone": chain_reading(lanes, reducing), "both": both}
+    pair = lanes[:2]
+    _let_access(*pair)
+    _let_access(*pair[::-1])
+    buffers = [lane.array(GAP_SIZES[-1] // ITEM_BYTES) for lane in pair]
+    synchronize(pair)
+
+    def there_and_back(nbytes: int) -> None:
+        for (lane, other), (sent, received), addition in zip((pair, pair[::-1]), (buffers, buffers[::-1]), additions, strict=False):
+            addition()
+            _copy(sent, received, nbytes, lane)()
+            other.wait(lane.mark(timing=False))
+
+    for nbytes in GAP_SIZES:
+        yield {"kind": "copy", "nbytes": nbytes, "kernels": kernels, "both": chain_reading(pair, partial(there_and_back, nbytes))}
+
+
 STEPS: dict[str, Callable[[int], Iterator[Reading]]] = {
     "machine": machine,
     "all_reduce": partial(collective, "all_reduce"),
     "peer_copies": partial(peer_copies, access=True),
+    "graph_gaps": graph_gaps,
     "neighbours": neighbours,
     "all_gather": partial(collective, "all_gather"),
     "host_copies": partial(peer_copies, access=False),

@@ -56,9 +56,10 @@ class LinkModel:
     graph_gpu_ns, graph_part_ns : float
         Host: by how much that launch takes longer for each GPU beyond the second, and for each GPU's part of a collective. The first
         GPUs begin before that.
-    graph_collective_ns, graph_copy_ns, graph_arrival_ns : float
-        In such a graph, GPUs: by how much later than another kernel a part of a collective begins behind a kernel; by how much later a
-        copy between GPUs begins; and how long after its end the work begins that waits for it on the other GPU.
+    graph_collective_ns, graph_behind_ns, graph_copy_ns, graph_arrival_ns : float
+        In such a graph, GPUs: by how much later than another kernel a part of a collective begins behind a kernel, and behind another
+        collective; by how much later a copy between GPUs begins; and how long after its end the work begins that waits for it on the
+        other GPU.
     kernel_speed, collective_speed : mapping of str to mapping of str to pairs (bytes, share)
         Speed of kernels beside all-reduces of so many bytes, and of the all-reduces beside the kernels, as shares of their speeds alone.
         By the priorities of their streams, and by kind of kernel: a matrix product or an element-wise one. Waiting for multiprocessors
@@ -93,6 +94,7 @@ class LinkModel:
     graph_gpu_ns: float
     graph_part_ns: float
     graph_collective_ns: float
+    graph_behind_ns: float
     graph_copy_ns: float
     graph_arrival_ns: float
     kernel_speed: Mapping[str, Mapping[str, Points]]

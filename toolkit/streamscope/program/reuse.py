@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
+from streamscope.program.view import View
 
 _SMALL = 1 << 16
 """Operands of fewer bytes are left out: they are many, and fill no cache."""
@@ -33,7 +34,7 @@ def _reusing(operation: Operation, sizes: Mapping[int, int], used: Sequence[dict
     launches = []
     for launch in operation.launches:
         if launch.kind is LaunchKind.KERNEL:
-            parts = dict(launch.results) | dict(launch.operands)
+            parts: dict[int, View | None] = {**dict(launch.results), **dict(launch.operands)}
             nbytes = {one: sizes[one] if view is None else min(sizes[one], view.spec.nbytes) for one, view in parts.items()}
             reuse = tuple((size, _since(one, sizes, used[launch.gpu])) for one, size in nbytes.items() if size >= _SMALL)
             launches.append(launch.but(cost=replace(launch.cost, reuse=reuse)))
@@ -43,7 +44,7 @@ def _reusing(operation: Operation, sizes: Mapping[int, int], used: Sequence[dict
     return replace(operation, work=tuple(launches))
 
 
-def _since(variable: int, sizes: Mapping[int, int], used: Mapping[int, None]) -> int:
+def _since(variable: int, sizes: Mapping[int, int], used: dict[int, None]) -> int:
     """Return the bytes of other variables that a GPU has used since it used this one."""
     total = 0
     for other in reversed(used):

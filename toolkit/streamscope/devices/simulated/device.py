@@ -367,7 +367,7 @@ class SimulatedDevice:
             return OverGpus()
         parts = sum(launch.collective is not None for launch in launches)
         links = self.links
-        later = (links.graph_collective_ns, links.graph_copy_ns, links.graph_arrival_ns)
+        later = (links.graph_collective_ns, links.graph_behind_ns, links.graph_copy_ns, links.graph_arrival_ns)
         return OverGpus(links.graph_launch_ns(gpus, parts), links.graph_tail_ns(gpus, parts), links.graph_join_ns, *later)
 
     def _capture(self, stream: Stream) -> Capture:

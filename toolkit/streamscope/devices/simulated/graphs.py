@@ -19,8 +19,6 @@ from streamscope.order.graph import successors, without_implied
 from streamscope.program.launch import LaunchKind
 from streamscope.words import counted
 
-BEHIND_ANOTHER_NS = 500.0
-"""By how much later than a kernel a collective begins behind another one, whose table has the rest: a kernel that waits, too, is first."""
 UPDATE_SHARE = 1 / 3
 """Host cost of updating a graph, as a share of instantiating it: assumed, not measured."""
 
@@ -174,14 +172,15 @@ class OverGpus:
     """Costs of a graph over several GPUs beyond those of one on a single GPU: the host's, and until all GPUs have joined.
 
     ``tail_ns`` of the host's are left when the first GPUs begin; idle GPUs have joined by then. Behind a kernel, a part of a collective
-    begins ``collective_ns`` later than another kernel would. A copy between GPUs begins ``copy_ns`` later, and work on the GPU that it
-    goes to ``arrival_ns`` after its end.
+    begins ``collective_ns`` later than another kernel would, and behind another collective ``behind_ns`` later: a kernel that waits, too,
+    is first. A copy between GPUs begins ``copy_ns`` later, and work on the GPU that it goes to ``arrival_ns`` after its end.
     """
 
     call_ns: float = 0.0
     tail_ns: float = 0.0
     join_ns: float = 0.0
     collective_ns: float = 0.0
+    behind_ns: float = 0.0
     copy_ns: float = 0.0
     arrival_ns: float = 0.0
 
@@ -193,7 +192,7 @@ class OverGpus:
         if earlier is LaunchKind.COPY_PEER:
             return self.arrival_ns
         if later is LaunchKind.COLLECTIVE:
-            return BEHIND_ANOTHER_NS if earlier is later else self.collective_ns
+            return self.behind_ns if earlier is later else self.collective_ns
         return 0.0
 
 

@@ -22,7 +22,6 @@ from streamscope.program.launch import Launch, call_collective
 BUFFERED_BYTES = 1 << 16
 """Who sends no more than this may be done before the receivers begin: it is in a buffer of theirs."""
 _NEIGHBOURS = {True: "matmul", False: "elementwise"}
-_LONG = 1 << 28
 
 
 class PeerLinks:
@@ -132,8 +131,8 @@ class BoundCollective:
         # Whatever the priorities: parts wait here for room as kernels do, and at equal priority that wait would count twice, since the
         # table's speeds have it in them. With communication first, they have the least of it.
         self.kernel_speeds = {product: links.kernel_speed_beside(name, nbytes, "communication") for product, name in _NEIGHBOURS.items()}
-        # Of operations that are so long that waiting for room does not count.
-        self._speeds = {product: links.collective_speed_beside(name, _LONG, "communication") for product, name in _NEIGHBOURS.items()}
+        # Blocks of element-wise kernels are short, so a collective of priority waits least for room beside them.
+        self._speeds = dict.fromkeys(_NEIGHBOURS, links.collective_speed_beside("elementwise", nbytes, "communication"))
         self._meetings: deque[Meeting] = deque()
 
     def begin(self, part: Part) -> None:
