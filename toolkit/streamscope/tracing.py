@@ -19,8 +19,7 @@ from streamscope.ops.fusion import fused
 from streamscope.ops.operators import OF_SYMBOLS
 from streamscope.program import symbol
 from streamscope.program.aliasing import Aliasing
-from streamscope.program.operation import Program, Variable
-from streamscope.program.reuse import with_reuse
+from streamscope.program.operation import Program, Variable, with_reuse
 from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
 from streamscope.program.user_line import UserLine, line_of_error
