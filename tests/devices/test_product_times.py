@@ -130,13 +130,15 @@ def test_an_impossible_table_is_refused(values, message):
 
 
 @pytest.mark.parametrize(("product", "blocks"), [
-    (Product("matmul", "float16", 1, 64, 512, 2048), 256),  # 64 by 8
+    (Product("matmul", "float16", 1, 64, 512, 2048), 128),  # 64 by 16
+    (Product("matmul", "float16", 1, 1024, 2048, 4096), 128),  # 128 by 256
+    (Product("matmul", "float16", 1, 256, 2048, 640), 80),  # 64 by 32, or 32 by 64
     (Product("matmul", "float16", 3, 8, 512, 64), 3),  # 8 by 64 takes fewer
     (Product("pointwise", "float16", 1, 1024, 256, 64), 128),
     (Product("matmul", "float32", 1, 64, 512, 2048), 7),
     (Product("convolution", "float16", 1, 1024, 576, 64), 7),
 ])  # fmt: skip
-def test_half_precision_is_launched_in_small_tiles_that_fill_the_chip(product, blocks):
+def test_half_precision_is_launched_in_the_largest_tiles_that_fill_the_chip(product, blocks):
     launched = as_launched(Cost(8, 8, blocks=7, threads=128, product=product))
     assert launched.blocks == blocks
     assert (launched.per_multiprocessor == 1) == (blocks != 7)
