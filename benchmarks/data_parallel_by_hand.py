@@ -111,7 +111,8 @@ def main() -> None:
         hand_us, own_us = statistics.median(hand), statistics.median(own)
         content = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"), "gpus": gpus, "layers": LAYERS, "width": WIDTH, "rows": ROWS,
-            "by_hand_us": hand, "graph_dual_us": own, "by_hand_median_us": hand_us, "graph_dual_median_us": own_us, "ratio": hand_us / own_us,
+            "by_hand_us": hand, "graph_dual_us": own,
+            "by_hand_median_us": hand_us, "graph_dual_median_us": own_us, "ratio": hand_us / own_us,
         }  # fmt: skip
         file.write_text(json.dumps(content, indent=1), encoding="utf-8")
         print(gpus, f"by hand {hand_us:.0f} µs, graph-dual {own_us:.0f} µs, {hand_us / own_us:.3f} times as fast", flush=True)
