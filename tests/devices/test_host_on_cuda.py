@@ -49,6 +49,12 @@ def test_memory_lies_where_it_was_asked_for(host):
         assert host.adopt(buffer.array, MemoryPlace.DEVICE).gpu == gpu
 
 
+def test_workspaces_of_libraries_lie_on_the_gpu_of_their_stream(host):
+    for gpu, stream in zip(BOTH, streams(host), strict=True):
+        for memory in (stream.cublas._workspace, stream.workspace(1 << 10)):
+            assert memory.device.id == host.indices[gpu]
+
+
 @pytest.mark.parametrize("function", [lambda x: x + x, lambda x: x @ x])
 def test_a_launch_runs_on_the_gpu_of_its_stream_and_leaves_the_threads_current_one(host, function):
     from streamscope.kernels.library.libraries import libraries

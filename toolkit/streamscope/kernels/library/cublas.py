@@ -57,7 +57,7 @@ class CublasHandle:
         # The CuPy stream, not ours, which is to go when nobody but this handle uses it.
         self._stream = stream.handle
         checked_status(self._library.cublasSetStream_v2(self._handle, stream.pointer), "cublasSetStream")
-        self._workspace = stream.device.empty_bytes(WORKSPACE_BYTES)
+        self._workspace = stream.device.empty_bytes(WORKSPACE_BYTES, stream.gpu)
         address = self._workspace.data.ptr
         checked_status(self._library.cublasSetWorkspace_v2(self._handle, address, WORKSPACE_BYTES), "cublasSetWorkspace")
 
