@@ -84,8 +84,8 @@ def test_marimo_which_draws_no_ipywidgets_shows_the_forecast_and_what_to_do(expl
 
 
 def test_a_knob_that_moves_changes_the_words_and_sends_the_picture(explorer, sent):
-    knob(explorer, "size").value = 1 << 20
-    assert said(explorer).startswith("Only inside a CUDA graph: there a second stream makes it 30 % faster.")
+    knob(explorer, "size").value = 1 << 19
+    assert said(explorer).startswith("Only inside a CUDA graph: there a second stream makes it 43 % faster.")
     assert sent[-1][0] == encode(explorer.timeline.groups).header
     makespans = [group.makespan_ns for group in explorer.timeline.groups]
     explorer.controls.streams.value = 4
@@ -234,10 +234,10 @@ def test_the_three_things_to_try_show_what_the_page_says(explorer):
         size.value = elements
         sizes += [elements] if said(explorer).startswith("Yes") else []
         assert said(explorer).startswith(("Yes", "Only inside a CUDA graph"))
-    assert sizes == [elements for _, elements in size.options if elements >= 2_097_152]
-    assert "From 2,097,152 elements on, when a kernel runs 4.4 µs, it pays without a graph, too." in page
+    assert sizes == [elements for _, elements in size.options if elements >= 1_048_576]
+    assert "From 1,048,576 elements on, when a kernel runs 2.8 µs, it pays without a graph, too." in page
     size.value = sizes[0]
-    assert explorer.controls.kernel_length.value == "a kernel runs 4.41 µs"
+    assert explorer.controls.kernel_length.value == "a kernel runs 2.81 µs"
     size.value = sizes[-1]
     assert said(explorer).startswith("Yes: a second stream makes it 3 % faster")
     assert "two or more kernels run at once for 89 % of the time" in said(explorer, "because")
