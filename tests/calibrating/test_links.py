@@ -102,6 +102,24 @@ def test_the_model_of_made_up_readings():
     assert model.provenance.versions["nccl"] == "2.28.3"
 
 
+def test_gaps_of_graphs_are_those_of_chains_in_turns_beyond_a_chain_of_each():
+    def chain(ns, call_ns=0.0):
+        return {"ns": ns, "call_ns": call_ns, "launch_ns": 9000.0}
+
+    found, costs = readings(), CostModel.load("h200")
+    reduced = {"kind": "all_reduce", "nbytes": SIZES[2], "kernels": chain(2000.0), "alone": chain(8000.0, 3000.0), "both": chain(13_000.0)}
+    copied = {"kind": "copy", "nbytes": SIZES[2], "kernels": chain(2000.0)}
+    copied["both"] = chain(2 * (2000 + round(2000 + SIZES[2] / 400) + costs.graph_node_gap_ns + 9000))
+    without, model = fitted_links(found), fitted_links(found | {"steps": found["steps"] | {"graph_gaps": [reduced, copied]}})
+    built_in = LinkModel.load()
+    assert (without.graph_part_ns, without.graph_copy_ns) == (built_in.graph_part_ns, built_in.graph_copy_ns)
+    assert without.provenance.how["graph_copy_ns"].startswith("not measured here")
+    assert (model.graph_part_ns, model.graph_copy_ns, model.graph_arrival_ns) == (1500, 2000, 7000)
+    assert model.graph_collective_ns == 3000 + model.graph_behind_ns
+    assert model.graph_gpu_ns == built_in.graph_gpu_ns
+    assert model.provenance.how["graph_part_ns"].startswith("measured")
+
+
 def test_a_smaller_collective_never_takes_more_time():
     found = readings()
     found["steps"]["send"] = [timed(size, ns, blocks=[1]) for size, ns in zip(SIZES, (5000, 4000), strict=False)]
