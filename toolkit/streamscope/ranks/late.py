@@ -419,19 +419,33 @@ def _difference(ranks: Sequence[Rank], matched: Matched, waits: Waits, late: int
     if most == "link":
         return "link", own.slowest(theirs), ""
     if most == "idle":
-        calls = {
-            name: time_ns - _PACE * float(np.median([each.host.get(name, 0.0) for each in theirs])) for name, time_ns in own.calls.items()
-        }
-        name = max(calls, key=lambda one: calls[one], default="")
-        if name and calls[name] >= EXPLAINS * idle_ns:
-            return "host call", name, ""
-        beyond_ns = float(np.median([_beyond_pace_ns(own.gaps_ns, each.gaps_ns) for each in theirs]))
-        paced = len(own.gaps_ns) and beyond_ns < EXPLAINS * idle_ns
-        return (PACE, "", "") if paced else ("host late", own.behind_gap, "")
+        return _host_cause(ranks, matched, late, others, operations, own, idle_ns)
     spans = {at: ranks[at].trace.spans for at in others}
     elsewhere = frozenset(name for at in others for name in labels(ranks[at], np.flatnonzero(spans[at].is_kind(DEVICE_KINDS))).values())
     cause, name = own.work.cause([each.work for each in theirs], wanted_ns, elsewhere)
     return cause, name, range_of(ranks[late], name)
+
+
+def _host_cause(
+    ranks: Sequence[Rank], matched: Matched, late: int, others: Sequence[int], operations: IntArray, own: _Stretches, idle_ns: float
+) -> tuple[str, str, str]:
+    """Return what a late rank's host did while its GPU idled, beyond what hosts that do the same differ by."""
+    theirs = [_host_ns(ranks[at], matched, at, operations) for at in others]
+    calls = {name: time_ns - _PACE * float(np.median([each.get(name, 0.0) for each in theirs])) for name, time_ns in own.calls.items()}
+    name = max(calls, key=lambda one: calls[one], default="")
+    if name and calls[name] >= EXPLAINS * idle_ns:
+        return "host call", name, ""
+    gaps_ns = _launch_gaps_ns(ranks[late], matched, late, operations)
+    beyond_ns = [_beyond_pace_ns(gaps_ns, _launch_gaps_ns(ranks[at], matched, at, operations)) for at in others]
+    paced = len(gaps_ns) and float(np.median(beyond_ns)) < EXPLAINS * idle_ns
+    return (PACE, "", "") if paced else ("host late", own.behind_gap, "")
+
+
+def _host_ns(rank: Rank, matched: Matched, at: int, operations: IntArray) -> dict[str, float]:
+    """Return the time of a host's calls and ranges before operations, by name."""
+    spans, calls = rank.trace.spans, _own_calls(rank)
+    windows = Coverage(union(*_windows(rank, matched, at, operations)))
+    return by_name(rank, calls, windows.within(spans.start_ns[calls], spans.end_ns[calls]))[0]
 
 
 def _of_one_communicator(rank: Rank, matched: Matched, waits: Waits, late: int, events: IntArray) -> IntArray:
@@ -452,8 +466,6 @@ class _Stretches:
 
     work: NamedWork
     calls: dict[str, float]
-    host: dict[str, float]
-    gaps_ns: FloatArray
     idle_ns: float
     waiting_ns: float
     transfer_ns: float
@@ -486,14 +498,12 @@ class _Stretches:
         idle = _without(union(begins, ends), union(spans.start_ns[working], busy_ns[working]))
         calls = _own_calls(rank)
         during, _ = by_name(rank, calls, Coverage(idle).within(spans.start_ns[calls], spans.end_ns[calls]))
-        host, _ = by_name(rank, calls, windows.within(spans.start_ns[calls], spans.end_ns[calls]))
-        gaps_ns = _launch_gaps_ns(rank, matched, at, operations)
         transfers: dict[str, float] = {}
         for row in inside.tolist():
             name = parts.texts[parts.communicator[row]] or parts.texts[parts.kind[row]]
             transfers[name] = transfers.get(name, 0.0) + float(waits.transfer_ns[row])
         return cls(
-            work, _innermost(rank, calls, during), host, gaps_ns, float(idle.length_ns),
+            work, _innermost(rank, calls, during), float(idle.length_ns),
             float(waits.waiting_ns[inside].sum()), float(waits.transfer_ns[inside].sum()), transfers,
             _behind_gap(rank, idle, rows),
         )  # fmt: skip

@@ -129,10 +129,9 @@ def codes(spans: SpanTable) -> IntArray:
 def labels(rank: Rank, rows: IntArray) -> dict[int, str]:
     """Return the names of some spans, with their functions where they are kernels of a template, by code."""
     spans = rank.trace.spans
-    symbols = set(np.unique(spans.symbol[rows]).tolist())
-    return {
-        code: readable_name(spans.names[code]) if code in symbols else spans.names[code] for code in np.unique(codes(spans)[rows]).tolist()
-    }
+    symbols, used = (np.flatnonzero(np.bincount(column[column >= 0])).tolist() for column in (spans.symbol[rows], codes(spans)[rows]))
+    readable = set(symbols)
+    return {code: readable_name(spans.names[code]) if code in readable else spans.names[code] for code in used}
 
 
 def by_name(rank: Rank, rows: IntArray, inside_ns: Any) -> tuple[dict[str, float], dict[str, float]]:
