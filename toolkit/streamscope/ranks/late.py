@@ -170,8 +170,10 @@ def _hidden(ranks: Sequence[Rank], matched: Matched, waits: Waits, steps: JobSte
     """
     parts, found = matched.parts, list[Late]()
     known = np.flatnonzero(waits.known)
+    known = known[np.argsort(parts.rank[known], kind="stable")]
     for peers, stages in _peers(matched, known) if len(steps) else []:
-        own = [parts.span[known[parts.rank[known] == at]] for at in peers]
+        ends = (np.searchsorted(parts.rank[known], peers, side=side) for side in ("left", "right"))
+        own = [parts.span[known[low:high]] for low, high in zip(*ends, strict=True)]
         begins_ns = [ranks[at].trace.spans.start_ns[rows] for at, rows in zip(peers, own, strict=True)]
         between = [(int(each.min()), int(each.max())) for each in begins_ns]
         loads = alone([ranks[at] for at in peers], between)

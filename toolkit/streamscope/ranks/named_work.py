@@ -15,7 +15,7 @@ from streamscope.arrays import IntArray
 from streamscope.ranks.places import places_of
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.waiting import Coverage
-from streamscope.trace.spans import DEVICE_KINDS, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanTable
 from streamscope.trace.symbols import readable_name
 
 EXPLAINS = 0.4
@@ -37,7 +37,8 @@ class NamedWork:
     def of(cls, rank: Rank, rows: IntArray, inside_ns: Any) -> NamedWork:
         """Return some spans, of which some time counts."""
         ns, counts = by_name(rank, rows, inside_ns)
-        spans, copies = rank.trace.spans, rows[work_of(rank.trace)[rows] == Work.MEMORY]
+        spans = rank.trace.spans
+        copies = rows[spans.is_kind(MEMORY_KINDS)[rows]]
         return cls(ns, counts, frozenset(spans.names[code] for code in np.unique(spans.name[copies]).tolist()))
 
     @property
