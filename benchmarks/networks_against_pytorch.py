@@ -1,11 +1,12 @@
 """ResNet-50 v2, a transformer and an LSTM, ours against timm's and PyTorch's: results from the same weights, and times.
 
-python benchmarks/networks_against_pytorch.py [--check] [--times] [--only resnet50-v2,lstm] [--batch 1,32] [--training] [--out RESULT.json]
+python benchmarks/networks_against_pytorch.py [--check] [--times] [--only resnet50-v2,lstm] [--batch 1,32] [--of training] [--out FILE.json]
 
 ``--check`` compares outputs, gradients and the weights after ten training steps. The reference is PyTorch in float64: ours must not be
 farther from it than twice as far as PyTorch is in the same dtype. It runs without a GPU, too: small, in float64 and float32, on the
 simulated device. ``--times`` lets our engines, each with and without fusion, take turns with PyTorch's ways to run the network, in
-float16; with ``--training``, training steps. By default both are done. Earlier measurements stay in the result.
+float16: forward passes and training steps. By default both are done. Earlier measurements stay in the result. ``--ways compile`` measures
+ways with that in their names alone: in a first run, it fills the compiler's cache.
 """
 
 from __future__ import annotations
@@ -436,10 +437,12 @@ def our_calls(network: Network, *, training: bool) -> Iterator[tuple[str, Maker]
             yield f"{engine}{', fused' if fuse else ''}", partial(made, engine, fuse=fuse)
 
 
-def timed(network: Network, repeats: int, *, training: bool) -> dict[str, Any]:
-    """Measure all ways to run a network, in turns; what fails is an error with its text."""
+def timed(network: Network, repeats: int, ways: str, *, training: bool) -> dict[str, Any]:
+    """Measure the ways to run a network that have a word in their names, in turns; what fails is an error with its text."""
     calls, errors = dict[str, Callable[[], Any]](), dict[str, str]()
     for name, make in (*our_calls(network, training=training), *torch_calls(network, training=training)):
+        if ways not in name:
+            continue
         try:
             call = make()
             call()
@@ -470,7 +473,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--times", action="store_true")
-    parser.add_argument("--training", action="store_true", help="times of training steps")
+    parser.add_argument("--of", default="forward,training", help="of --times: forward passes, training steps, or both")
+    parser.add_argument("--ways", default="", help="of --times: only ways with this in their names")
     parser.add_argument("--only", default=",".join(LARGE))
     parser.add_argument("--batch", default="1,32", help="of --times; --check has 8, or 2 without a GPU")
     parser.add_argument("--repeats", type=int, default=REPEATS)
@@ -494,11 +498,11 @@ def main() -> None:
             dtypes = ["float32", "float16"] if HAS_GPU else ["float64", "float32"]
             keep("accuracy", name, checked(networks[name](8 if HAS_GPU else 2), dtypes))
         for batch in map(int, chosen.batch.split(",")) if chosen.times or both else ():
-            for training in (False, True) if chosen.training else (False,):
+            for training in (each == "training" for each in chosen.of.split(",")):
                 said = f"{name}, batch {batch}{', training step' if training else ''}"
                 print(f"{said}, {TIMED}, in turns:", flush=True)
                 torch.manual_seed(0)
-                keep("times", said, timed(networks[name](batch), chosen.repeats, training=training))
+                keep("times", said, timed(networks[name](batch), chosen.repeats, chosen.ways, training=training))
                 if HAS_GPU:
                     torch.cuda.empty_cache()
 
