@@ -227,8 +227,11 @@ class Job(Result):
 
     def _both_ways(self) -> list[str]:
         """Tell how many messages do not say which way they went."""
-        count = len(np.unique(self.matched.operation[self.matched.parts.is_kind(BOTH_WAYS)]))
-        return [f"{counted(count, 'message')} without a direction: no rank is called late in them"] if count else []
+        rows = self.matched.parts.is_kind(BOTH_WAYS) & (self.matched.operation >= 0)
+        count = len(np.unique(self.matched.operation[rows]))
+        return (
+            [f"{counted(count, 'message')} without a direction: they join no clocks, and no rank is called late in them"] if count else []
+        )
 
     @property
     def typical_step(self) -> int | None:

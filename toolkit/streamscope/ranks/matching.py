@@ -411,7 +411,8 @@ def _left_out(parts: Parts, operation: IntArray, ranks: Sequence[Rank]) -> list[
         of = f" of communicator {parts.texts[communicator]!r:.60}" if communicator else " of an unknown communicator"
         on = ", ".join(f"{count:,} of rank {rank}" for rank, count in counts[:_MOST_NAMED])
         more = f" and {counted(len(counts) - _MOST_NAMED, 'more rank')}" if len(counts) > _MOST_NAMED else ""
-        said.append(f"not matched: {what}{of}: {on}{more}")
+        why = ", since the file does not say who exchanges messages, as inside CUDA graphs" if what in BOTH_WAYS else ""
+        said.append(f"not matched: {what}{of}: {on}{more}{why}")
     if len(found) > _MOST_NAMED:
         said.append(f"not matched: {counted(len(found) - _MOST_NAMED, 'more kind')} of collectives")
     return said
