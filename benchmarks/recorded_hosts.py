@@ -147,10 +147,10 @@ def times_placed(placed: Sequence[Placed]) -> Times:
     ]
 
 
-def by_recorder(prepared: Prepared, reload: Callable[[], None], recorder: EventRecorder) -> list[Measures]:
+def by_recorder(prepared: Prepared, reload: Callable[[], None], recorder: EventRecorder, runs: int = _RUNS) -> list[Measures]:
     """Return the measures of some runs as the default recorder shows them; nobody else watches."""
     calibration, found = calibrate(recorder.device), []
-    for _ in range(_RUNS):
+    for _ in range(runs):
         reload()
         with prepared.lock, settled(prepared.streams.values()):
             natural = natural_pass(prepared)
@@ -212,6 +212,18 @@ class Watched:
         }
 
 
+def _medians(runs: Sequence[Measures]) -> Measures:
+    return {what: median_of([run[what] for run in runs]) for what in runs[0]}
+
+
+def _off(ours: Measures, theirs: Measures) -> Measures:
+    """Return by which share each GPU is busy longer as we say, and by how much its exposed share is higher."""
+    return {
+        what: {gpu: ours[what][gpu] / their - 1 if "busy" in what else ours[what][gpu] - their for gpu, their in of_gpus.items()}
+        for what, of_gpus in theirs.items()
+    }
+
+
 def engines(gpus: int) -> list[dict[str, Any]]:
     """Return the rows of the workloads under each engine."""
     device: Any = ss.open_device("cuda", gpus=gpus)
@@ -231,7 +243,9 @@ def engines(gpus: int) -> list[dict[str, Any]]:
             rows.append(row)
             if "graph" in engine:
                 recorder = cast("EventRecorder", AutoRecorder.on(device).checked(prepared, reload))
-                row |= {"told_by_cupti": recorder.seen is not None, "ours": [], "theirs": []}
+                # Without CUPTI, a recording rests on many replays: one run has their medians.
+                events = by_recorder(prepared, reload, EventRecorder.on(device), runs=1)
+                row |= {"told_by_cupti": recorder.seen is not None, "ours": [], "events": events, "theirs": []}
                 graphs.append((row, prepared, reload, recorder))
                 continue
             _, runs = CuptiRecorder.on(device).runs(prepared, reload, beside_others=False)
@@ -245,13 +259,11 @@ def engines(gpus: int) -> list[dict[str, Any]]:
         for row, prepared, reload, _ in graphs:
             row["theirs"] += by_profiler(prepared, reload)
     for row, *_ in graphs:
-        pairs = {what: [median_of([run[what] for run in row[key]]) for key in ("ours", "theirs")] for what in row["ours"][0]}
-        row["off"] = {
-            what: {gpu: ours[gpu] / their - 1 if "busy" in what else ours[gpu] - their for gpu, their in theirs.items()}
-            for what, (ours, theirs) in pairs.items()
-        }
-        shown = {what: {gpu: round(100 * off, 1) for gpu, off in offs.items()} for what, offs in row["off"].items()}
-        print(row["workload"], row["engine"], "by CUPTI" if row["told_by_cupti"] else "by events", shown, flush=True)
+        theirs = _medians(row["theirs"])
+        for key, name in (("ours", "off"), ("events", "events_off")):
+            row[name] = _off(_medians(row[key]), theirs)
+            shown = {what: [round(100 * off, 1) for off in offs.values()] for what, offs in row[name].items()}
+            print(row["workload"], row["engine"], "told by CUPTI" if row["told_by_cupti"] else "", key, shown, flush=True)
     return rows
 
 
