@@ -146,7 +146,6 @@ def predict(case: dict[str, Any], folder: Path) -> None:
             simulated(program, engine, case["device"], costs)
             for costs in (None, case["host_ns"], {name: dearer * ns for name, ns in case["host_ns"].items()})
         )
-        told = row["exposed"]["by"] == "CUPTI"
         row |= {
             "predicted_us": predicted.info.ledger["recorded_ns"] / 1e3,
             "predicted_of_trace_alone_us": ss.what_if(traces[0], engine=engine).predicted_ns / 1e3,
@@ -156,8 +155,6 @@ def predict(case: dict[str, Any], folder: Path) -> None:
         row["exposed"] |= {
             "predicted": [exposed(one) for one in as_run],
             "simulated": [exposed(slower)],
-            "predicted as recorded": [exposed(one, None if told else seen_by_events(one)) for one in as_run],
-            "simulated as recorded": [exposed(slower, None if told else seen_by_events(slower))],
         }
 
 
@@ -234,10 +231,7 @@ def simulated(program: Any, engine: str, card: str, costs: Costs | None = None) 
     from streamscope.devices.simulated import SimulatedDevice
     from streamscope.engines.prepared import Prepared, planned
     from streamscope.measuring.simulation import without_data
-    from streamscope.recording.communication import communication_of
-    from streamscope.recording.device_log import DeviceLogRecorder, logged_run
-    from streamscope.recording.origins import origins_of
-    from streamscope.trace.trace import Trace
+    from streamscope.recording.recorders import recorder_of
 
     model, links = model_of(card), LinkModel.load()
     if costs is not None:
@@ -245,9 +239,7 @@ def simulated(program: Any, engine: str, card: str, costs: Costs | None = None) 
     host = SimulatedDevice(model, gpus=program.gpus, links=links)
     prepared = Prepared(without_data(planned(program, engine, host, None)), host)
     prepared.capture()
-    spans, info = DeviceLogRecorder(host, host.log).spans(prepared, logged_run(prepared, host.log))
-    collectives, peers = communication_of(program, spans)
-    return Trace(spans, info, origins_of(prepared.plan, host.estimate_ns), collectives=collectives, peers=peers)
+    return recorder_of(host).record(prepared)
 
 
 def _by_cupti(device: Any, prepared: Any, reload: Any) -> list[Any]:
@@ -257,66 +249,12 @@ def _by_cupti(device: Any, prepared: Any, reload: Any) -> list[Any]:
     return [run.trace({}, {}) for run in CuptiRecorder.on(device).runs(prepared, reload)[1]]
 
 
-def seen_by_events(trace: Any) -> Any:
-    """Return the starts that a recording by events would show of a run as the model has it.
+def exposed(trace: Any) -> dict[str, float]:
+    """Return on each GPU the share of communication with no other kernel beside it."""
+    import streamscope as ss
 
-    Events tell when a kernel ended and when a collective could begin. How long the kernel takes they tell of it alone, so its second round
-    of blocks beside a collective is not seen, nor that the collective waited for multiprocessors.
-    """
-    import numpy as np
-
-    from streamscope.devices.link_model import part_begins_ns
-
-    spans, parts, scenario = trace.spans, set(trace.collectives.span.tolist()), getattr(trace, "scenario", None)
-    alone_ns = {(one, part): ns for one, part, _, ns in trace.origins.launches.tolist()}
-    alone_ns |= {task.place: task.alone_ns for task in scenario.tasks} if scenario else {}
-    before: dict[Any, list[Any]] = {}
-    for *earlier, operation, part in trace.origins.dependencies.tolist():
-        before.setdefault((operation, part), []).append(tuple(earlier))
-    known_ns: dict[Any, float] = {}
-    starts = np.array(spans.start_ns)
-    columns = (spans.operation, spans.part, spans.kind, spans.lane, spans.start_ns, spans.end_ns)
-    for row, (operation, part, kind, lane, start, end) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        place = operation, part
-        if kind < 8:  # The call that launches all parts is that of the last one.
-            known_ns |= {("call", operation, one): end + part_begins_ns(one, end - start) for one in range(part + 1)}
-            continue
-        if row in parts:
-            ready = [known_ns[one] for one in (*before.get(place, []), lane, ("call", *place)) if one in known_ns]
-            starts[row] = min(start, max(ready, default=start))
-        elif kind == 8 and place in alone_ns:
-            starts[row] = max(start, end - alone_ns[place])
-        known_ns[place] = known_ns[lane] = end
-    return starts
-
-
-def exposed(trace: Any, start_ns: Any = None) -> dict[str, float]:
-    """Return on each GPU the share of communication with no other kernel beside it; with other starts, if some are given."""
-    import numpy as np
-
-    spans = trace.spans
-    start_ns = spans.start_ns if start_ns is None else start_ns
-    parts = np.zeros(len(spans), bool)
-    parts[trace.collectives.span] = True
-    parts[trace.peers.span] = True
-    found = {}
-    for gpu in trace.gpus:
-        own = np.isin(spans.lane, [lane for lane, number in enumerate(spans.gpus) if number == gpu]) & np.isin(spans.kind, [8, 9, 10])
-        talk, work = (_union(list(zip(start_ns[mask], spans.end_ns[mask], strict=True))) for mask in (own & parts, own & ~parts))
-        total = sum(b - a for a, b in talk)
-        hidden = sum(max(0, min(b, d) - max(a, c)) for a, b in talk for c, d in work)
-        found[str(gpu)] = float(1 - hidden / total) if total else 0.0
-    return found
-
-
-def _union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
-        else:
-            found.append((int(start), int(end)))
-    return found
+    splits = {str(gpu): ss.analysis.work_split(trace.of_gpu(gpu)) for gpu in trace.gpus}
+    return {gpu: one.exposed_communication_ns / max(1, one.communication_ns) for gpu, one in splits.items()}
 
 
 def main(gpus: int, file: Path, folder: Path, limit_s: float = 600.0, first: int = 0, recordings: int = RECORDINGS) -> None:
@@ -338,7 +276,8 @@ if __name__ == "__main__":
     if word == "case":
         print(json.dumps(measured(*CASES[int(values[0])], int(values[1]), Path(values[2]), int(values[3]))))
     elif word == "measure":
-        main(int(values[0]), Path(values[1]), Path(values[2]), *map(float, values[3:4]), *map(int, values[4:]))
+        limit_s = float(values[3]) if values[3:] else 600.0
+        main(int(values[0]), Path(values[1]), Path(values[2]), limit_s, *map(int, values[4:]))
     else:
         content = json.loads(Path(values[0]).read_text(encoding="utf-8"))
         for case in content["cases"]:

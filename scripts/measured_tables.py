@@ -725,12 +725,11 @@ def several_gpus() -> str:
     ]
     rows += [
         [
-            f"{kind}{how}",
-            _within([_farthest(one["measured"], _middle(one[kind + how])) for one in told]),
-            _within([_beyond(one, kind + how) for one in told]),
+            kind,
+            _within([_farthest(one["measured"], _middle(one[kind])) for one in told]),
+            _within([_beyond(one, kind) for one in told]),
         ]
         for kind in ("predicted", "simulated")
-        for how in (" as recorded", "")
     ]
     cards = "; ".join(f"{host['card']}, {host['date'][:10]}" for host in found["hosts"])
     return f"{times}\n{table(['exposed share, within 0.05', 'of the median recording', 'of all recordings'], rows)}\n{cards}.\n"
