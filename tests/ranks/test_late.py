@@ -285,7 +285,7 @@ class TestJobsThatHostsHoldUp:
         (late,) = job.late
         assert (late.rank, late.cause, late.where, late.pattern) == (1, "more work", "augment", "hidden")
         assert (late.times, late.share_of_step, late.cost_us, late.median_us) == (0, 0.0, 0.0, pytest.approx(100, rel=0.02))
-        assert job.verdict.startswith("Rank 1 has 100 µs more to do in each step than the others, but they do not wait for it")
+        assert job.verdict.startswith("Rank 1 has 100 µs more to do in each step than other ranks, but the others do not wait for that")
 
 
 class TestPipelines:

@@ -51,7 +51,7 @@ def ranks_tables(job: Job) -> list[Html]:
     if len(rows) > MOST_ROWS:
         of = f" of {len(job.ranks):,}" if len(job.ranks) > MORE_ROWS else ""
         parts.append(folded(counted(len(rows) - MOST_ROWS, "more rank") + of, table(columns, rows[MOST_ROWS:])))
-    parts += [small(shortened(each.words, 1000)) for each in job.late[1:]]
+    parts += [small(shortened(each, 1000)) for each in job.further]
     if path := job.path_cells(MOST_ROWS):
         heads = [Column(head, kind="number" if head in ("rank", "µs", "share") else "code") for head in PATH_HEADS]
         parts.append(folded("Critical path through all ranks", table(heads, [Row(cells) for cells in path])))

@@ -146,8 +146,8 @@ def _print(console: Console, job: Job) -> None:
     print_table(console, table(RANK_HEADS, rows[:_MOST_ROWS]))
     if len(rows) > _MOST_ROWS:
         console.print(f"and {counted(len(rows) - _MOST_ROWS, 'more rank')}: --json has them all")
-    for late in job.late[1:]:
-        print_sentences(console, late.words, whole=True)
+    for sentence in job.further:
+        print_sentences(console, sentence, whole=True)
     if path := job.path_cells(_MOST_ROWS):
         console.print()
         print_table(console, table(PATH_HEADS, path, title=f"Critical path of {'a step' if len(job.steps) else 'the recording'}"))

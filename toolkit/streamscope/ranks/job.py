@@ -444,6 +444,12 @@ class Job(Result):
             return "Messages do not say which way they went, so nothing tells who waited for whom."
         return "No rank makes the others wait: what they wait is within the usual scatter."
 
+    @property
+    def further(self) -> tuple[str, ...]:
+        """Sentences on more ranks, behind the verdict: those that are late, then those whose hosts are slow."""
+        paced = [each for each in self._late_and_paced if each.cause == PACE]
+        return tuple(each.words for each in (*self.late, *paced)[1:])
+
     def table_rows(self) -> list[tuple[str, ...]]:
         """Return the table of ranks as texts, under `RANK_HEADS`. Views show some rows of many: there, late ranks come first."""
         rows = []

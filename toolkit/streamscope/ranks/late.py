@@ -113,8 +113,8 @@ class Late:
         share = "" if self.share_of_step is None else f", which costs {percent(self.share_of_step)} of the steps"
         reason = _REASONS[self.cause].format(where=f"{self.where} under {self.under}" if self.under else self.where)
         if self.pattern == "hidden":
-            more = f"Rank {self.rank} has {time_text(self.median_us * 1000)} more to do in each step than the others"
-            return f"{more}, but they do not wait for it: hosts or transfers hold them up for longer. {reason}"
+            more = f"Rank {self.rank} has {time_text(self.median_us * 1000)} more to do in each step than other ranks"
+            return f"{more}, but the others do not wait for that: hosts or transfers hold all up for longer. {reason}"
         return f"Rank {self.rank} is late {often}, by {time_text(self.median_us * 1000)}{share}. {reason}"
 
 
