@@ -283,6 +283,12 @@ def test_a_folder_is_opened_as_a_job_and_a_cell_leads_to_its_collective(page):
     with page.expect_response(lambda response: "%22ranks%22%3A%5B0%2C1%5D" in response.url) as shown:
         document.get_by_role("button", name="show on timeline").click()
     assert shown.value.ok
+    was_light = page.evaluate("document.body.dataset.jpThemeLight == 'true'")
+    page.evaluate(
+        "(theme) => jupyterapp.commands.execute('apputils:change-theme', { theme })", f"JupyterLab {'Dark' if was_light else 'Light'}"
+    )
+    page.wait_for_function(f"document.body.dataset.jpThemeLight != '{str(was_light).lower()}'")  # Meanwhile the page has no width.
+    assert canvas.evaluate("(map) => new Promise((done) => requestAnimationFrame(() => done(map.width - map.clientWidth)))") == 0
 
 
 def test_files_of_ranks_are_opened_as_a_job_and_a_double_click_opens_a_kept_one(page):

@@ -84,6 +84,7 @@ export class RankMap {
     /** @type {Cell | null} */
     this.cell = null;
     this.look = "";
+    this.drawnWidth = 800;
     timeline.stage.box.before(this.box);
     if (timeline.second) timeline.second.Tiles ??= /** @type {TilesClass} */ (Tiles); // Other ranks may have more spans than those at first.
     this.load();
@@ -164,8 +165,9 @@ export class RankMap {
     return { high, wide, rows: Math.ceil(rows.length / high), columns: Math.ceil((to - from) / wide) };
   }
 
+  /** While JupyterLab changes its theme the page has no width; the one it had will come back. */
   get width() {
-    return this.canvas.clientWidth || 800;
+    return this.canvas.clientWidth || this.drawnWidth;
   }
 
   /** @param {number} rows */
@@ -319,6 +321,7 @@ export class RankMap {
     const look = `${this.width} ${dpr} ${scene.theme.ground} ${scene.theme.ink}`;
     if (look === this.look) return;
     this.look = look;
+    this.drawnWidth = this.width;
     const { canvas, grid, part } = this;
     const [high, wide] = [this.heightOf(grid.rows), (this.width - LEFT) / grid.columns];
     canvas.style.height = `${grid.rows * high + FOOT}px`;
