@@ -44,7 +44,7 @@ _MOST_COMPARED = 64
 _CARRIED = 0.15
 """And this part of the sum over all collectives, to some of which it was carried from those before."""
 _PACE = 2.5
-"""Hosts that do the same differ by less while a recorder slows them: by up to 2.2 in 169 of 170 recorded jobs."""
+"""Hosts that do the same differ by less while a recorder slows them: by up to 2.2 in 233 of 234 recorded jobs."""
 _NEW = 0.5
 """Lateness begins where this part of it was not there at the collective before."""
 _OFTEN = 0.6
@@ -523,10 +523,8 @@ def _own_calls(rank: Rank) -> IntArray:
 
 def _beyond_pace_ns(own_ns: FloatArray, other_ns: FloatArray) -> float:
     """Return how much longer gaps are than those of another rank at a host's slowest pace, the longest beside the longest."""
-    own_ns, other_ns = np.sort(own_ns)[::-1], np.sort(other_ns)[::-1]
-    beside_ns = np.zeros(len(own_ns))
-    beside_ns[: len(other_ns)] = other_ns[: len(own_ns)]
-    return float(np.maximum(own_ns - _PACE * beside_ns, 0).sum())
+    beside_ns = np.quantile(other_ns, np.linspace(0, 1, len(own_ns))) if len(other_ns) else 0.0
+    return float(np.maximum(np.sort(own_ns) - _PACE * beside_ns, 0).sum())
 
 
 def _launch_gaps_ns(rank: Rank, matched: Matched, at: int, operations: IntArray) -> FloatArray:
