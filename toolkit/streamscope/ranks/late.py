@@ -48,6 +48,8 @@ _PACE = 2.5
 _NEW = 0.5
 """Lateness begins where this part of it was not there at the collective before."""
 _OFTEN = 0.6
+_LEAST_STEPS = 3
+"""Of fewer steps, what a GPU has to do in each may be chance."""
 _NO_CHANCE = 4.0
 """Several events on one rank are no chance where they would be less often than one in so many: three of 2 ranks, two of 4."""
 
@@ -171,16 +173,17 @@ def _hidden(ranks: Sequence[Rank], matched: Matched, waits: Waits, steps: JobSte
     parts, found = matched.parts, list[Late]()
     known = np.flatnonzero(waits.known)
     known = known[np.argsort(parts.rank[known], kind="stable")]
-    for peers, stages in _peers(matched, known) if len(steps) else []:
+    for peers, stages in _peers(matched, known) if len(steps) >= _LEAST_STEPS else []:
         ends = (np.searchsorted(parts.rank[known], peers, side=side) for side in ("left", "right"))
         own = [parts.span[known[low:high]] for low, high in zip(*ends, strict=True)]
         begins_ns = [ranks[at].trace.spans.start_ns[rows] for at, rows in zip(peers, own, strict=True)]
         between = [(int(each.min()), int(each.max())) for each in begins_ns]
         loads = alone([ranks[at] for at in peers], between)
         whole_ns, length_ns = np.array([load.all_ns for load in loads]), float(np.ptp(between[0]))
-        worth_ns, count = _ALL_WORTH_SAYING * length_ns, length_ns / float(np.median(steps.length_ns))
+        count = length_ns / max(1.0, float(np.median(steps.length_ns)))
+        worth_ns = max(_ALL_WORTH_SAYING * length_ns, _LEAST_NS * count)
         for place in np.argsort(-whole_ns, kind="stable")[:_MOST_RANKS].tolist():
-            if whole_ns[place] - np.median(np.delete(whole_ns, place)) < worth_ns:
+            if whole_ns[place] - np.median(np.delete(whole_ns, place)) <= worth_ns:
                 break
             load, others = loads[place], [*loads[:place], *loads[place + 1 :]]
             elsewhere = frozenset(name for each in others for name in each.ns)
@@ -188,7 +191,8 @@ def _hidden(ranks: Sequence[Rank], matched: Matched, waits: Waits, steps: JobSte
             more_ns = sum(excess_ns.values())
             cause, where = load.cause(others, EXPLAINS * more_ns, elsewhere)
             explains = excess_ns.get(where, 0.0) >= EXPLAINS * more_ns and load.counts.get(where, 0.0) >= _OFTEN * count
-            if more_ns >= worth_ns and (explains or cause == "slow GPU"):
+            clear_ns = _TIMES_JITTER * np.hypot(load.noise_ns, np.median([each.noise_ns for each in others]))
+            if more_ns >= max(worth_ns, clear_ns) and (explains or cause == "slow GPU"):
                 rank, more_us = ranks[peers[place]], more_ns / count / 1e3
                 found.append(Late(rank.number, 0, len(own[place]), more_us, 0.0, cause, where, "hidden", 0.0, range_of(rank, where)))
     return sorted(found, key=lambda late: -late.median_us)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from streamscope.trace.symbols import readable_name
 
 EXPLAINS = 0.4
 """A name is the cause where it explains this part of a difference."""
+_OF_QUARTILES = 1.253 / 1.349
+"""Standard error of a median by the distance of the quartiles, times the root of how many."""
 _MORE_OFTEN = 1.5
 _MOST_OF_IT = 0.6
 """A GPU is slow where no kernel explains this part of it alone."""
@@ -32,6 +34,8 @@ class NamedWork:
     ns: dict[str, float]
     counts: dict[str, float]
     copies: frozenset[str]
+    noise_ns: float = 0.0
+    """How far off the time of all may be, as kernels of one name scatter."""
 
     @classmethod
     def of(cls, rank: Rank, rows: IntArray, inside_ns: Any) -> NamedWork:
@@ -79,37 +83,36 @@ def alone(ranks: Sequence[Rank], between: Sequence[tuple[int, int]]) -> list[Nam
     A rank that waits has slower kernels meanwhile, so the time of each is the median of those that run alone: on this rank, else on the
     others. What runs alone nowhere takes the same time everywhere.
     """
-    counts, own, any_ns = list[dict[str, float]](), list[dict[str, float]](), defaultdict[str, list[float]](list)
-    alone_ns = defaultdict[str, list[float]](list)
-    copies = list[frozenset[str]]()
+    there = list[tuple[NamedWork, dict[str, tuple[float, float]]]]()
+    alone_ns, any_ns = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
     for rank, (begin_ns, end_ns) in zip(ranks, between, strict=True):
-        spans, kind = rank.trace.spans, work_of(rank.trace)
-        rows = np.flatnonzero(spans.is_kind(DEVICE_KINDS) & (kind != Work.COMMUNICATION))
-        rows = rows[(spans.start_ns[rows] >= begin_ns) & (spans.start_ns[rows] < end_ns)]
-        work = NamedWork.of(rank, rows, spans.duration_ns[rows])
-        beside = kind == Work.COMMUNICATION
+        spans, beside = rank.trace.spans, work_of(rank.trace) == Work.COMMUNICATION
+        rows = np.flatnonzero(spans.is_kind(DEVICE_KINDS) & ~beside & (spans.start_ns >= begin_ns) & (spans.start_ns < end_ns))
         communicating = Coverage(union(spans.start_ns[beside], spans.end_ns[beside]))
-        counts.append(work.counts)
-        copies.append(work.copies)
-        own.append(_medians_ns(rank, rows[communicating.within(spans.start_ns[rows], spans.end_ns[rows]) == 0]))
-        for found, medians in ((alone_ns, own[-1]), (any_ns, _medians_ns(rank, rows))):
-            for name, time_ns in medians.items():
-                found[name].append(time_ns)
-    usual = {name: float(np.median(alone_ns.get(name, times_ns))) for name, times_ns in any_ns.items()}
-    return [
-        NamedWork({name: number * times_ns.get(name, usual[name]) for name, number in each.items()}, each, there)
-        for each, times_ns, there in zip(counts, own, copies, strict=True)
-    ]
+        by_itself = _typical_ns(rank, rows[communicating.within(spans.start_ns[rows], spans.end_ns[rows]) == 0])
+        there.append((NamedWork.of(rank, rows, spans.duration_ns[rows]), by_itself))
+        for known_ns, times_ns in ((alone_ns, by_itself), (any_ns, _typical_ns(rank, rows))):
+            for name, (time_ns, _) in times_ns.items():
+                known_ns[name].append(time_ns)
+    usual = {name: (float(np.median(alone_ns.get(name, times_ns))), 0.0) for name, times_ns in any_ns.items()}
+    found = list[NamedWork]()
+    for work, by_itself in there:
+        each = {name: (number, *by_itself.get(name, usual[name])) for name, number in work.counts.items()}
+        noise_ns = float(np.sqrt(sum((number * off_ns) ** 2 for number, _, off_ns in each.values())))
+        found.append(replace(work, ns={name: number * time_ns for name, (number, time_ns, _) in each.items()}, noise_ns=noise_ns))
+    return found
 
 
-def _medians_ns(rank: Rank, rows: IntArray) -> dict[str, float]:
-    """Return the median duration of some spans by name; of names that are alike, of one."""
+def _typical_ns(rank: Rank, rows: IntArray) -> dict[str, tuple[float, float]]:
+    """Return the median duration of some spans by name, and how far off it is by their scatter; of names that are alike, of one."""
     spans = rank.trace.spans
     code, duration_ns = codes(spans)[rows], spans.duration_ns[rows]
     order = np.lexsort((duration_ns, code))
     used, first, number = np.unique(code[order], return_index=True, return_counts=True)
+    low_ns, middle_ns, high_ns = (duration_ns[order][first + number * quarter // 4] for quarter in (1, 2, 3))
+    off_ns = _OF_QUARTILES * (high_ns - low_ns) / np.sqrt(number)
     label = labels(rank, rows)
-    return {label[one]: time_ns for one, time_ns in zip(used.tolist(), duration_ns[order][first + number // 2].tolist(), strict=True)}
+    return {label[one]: (time, off) for one, time, off in zip(used.tolist(), middle_ns.tolist(), off_ns.tolist(), strict=True)}
 
 
 def range_of(rank: Rank, name: str) -> str:
