@@ -99,10 +99,11 @@ def begun_when_free(steps: Sequence[Step], starts_ns: Mapping[int, float], durat
     before = dependencies(steps)
     for (gpu, kind), kernels in on.items():
         parts = on.get((gpu, LaunchKind.COLLECTIVE), []) if kind is LaunchKind.KERNEL else []
-        for index in kernels if parts else ():
+        last = -np.inf
+        for index in sorted(kernels, key=starts_ns.__getitem__) if parts else ():
             start = starts_ns[index]
-            ready = [ends[other] for other in before[index]]
-            free = min(start, max([*ready, *(ends[other] for other in kernels if starts_ns[other] < start)], default=start))
+            free = min(start, max([last, *(ends[other] for other in before[index])]))
+            last = max(last, ends[index])
             if start - free > STAGGER_NS and any(starts_ns[part] <= free + STAGGER_NS and free < ends[part] for part in parts):
                 found[index] = free
     return found
