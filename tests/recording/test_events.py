@@ -19,7 +19,7 @@ from streamscope.recording import events, passes
 from streamscope.recording.calibration import Clock, align_clocks, calibrate
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder, ended_together, launched_ns
-from streamscope.recording.kernel_times import kernel_times
+from streamscope.recording.kernel_times import kernel_times, key_of
 from streamscope.recording.timed_run import HostInterval, steps_of
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
@@ -162,6 +162,24 @@ def test_a_short_collective_that_ends_earlier_than_its_event_says_is_no_shorter(
     there, shifted = ([one for one in recorder.placed(prepared, each, calibration) if passes.is_part(one.step)] for each in (natural, late))
     for one, other in zip(there, shifted, strict=True):
         assert other.end_ns - other.start_ns >= one.end_ns - one.start_ns - 1
+
+
+def test_a_part_begins_as_far_ahead_of_the_one_launched_last_as_it_was_seen_to():
+    prepared = prepared_workload("data-parallel", "sync")
+    log = DeviceLogRecorder(prepared.device, prepared.device.log).record(prepared)
+    seen, steps, natural = kernel_times([log.spans]), steps_of(prepared), passes.natural_pass(prepared)
+    keys = {index: key_of(bound, index) for index, bound in enumerate(steps) if passes.is_part(bound.step)}
+    recorder = replace(EventRecorder.on(prepared.device), seen=replace(seen, leads=dict.fromkeys(keys.values(), 0.9)))
+    calibration = calibrate(prepared.device)
+    found = {key_of_placed(one): one.start_ns for one in recorder.placed(prepared, natural, calibration) if passes.is_part(one.step)}
+    for index, key in keys.items():
+        call = natural.host[key[0]]
+        launched = launched_ns(0, call) - 0.9 * (call.end_ns - call.start_ns)
+        assert found[key] == pytest.approx(max(natural.begins_ns[index] + calibration.end_latency_ns, launched), abs=1)
+
+
+def key_of_placed(one):
+    return one.correlation, one.step.launch.operation, one.step.launch.part
 
 
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])

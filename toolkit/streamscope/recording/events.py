@@ -113,10 +113,10 @@ class EventRecorder:
         return placed
 
     def _launched_ns(self, part: BoundStep, index: int, called: HostInterval) -> float:
-        """Return when a part of a collective begins, on an idle stream, that was launched by the call for all parts."""
-        if self.seen is None:
-            return launched_ns(cast("Issue", part.step).launch.part, called)
-        return called.start_ns + self.seen.called[key_of(part, index)] * (called.end_ns - called.start_ns)
+        """Return when a part of a collective begins, on an idle stream: by the law of NCCL's launches, or as far ahead as was seen."""
+        lead = self.seen.leads.get(key_of(part, index), 0.0) if self.seen is not None else 0.0
+        ahead_ns = launched_ns(0, called) - lead * (called.end_ns - called.start_ns)
+        return min(launched_ns(cast("Issue", part.step).launch.part, called), ahead_ns)
 
     def _transfer_ns(self, steps: Sequence[BoundStep], part: int) -> float:
         """Return how long a collective transfers at the least: its last part begins when all do; the others wait."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,8 +29,8 @@ class KernelTimes:
     """Start and end of each launch in a graph, counted from the end of its replay; medians of the runs."""
     shortest_ns: dict[_Key, float]
     """How long each launch takes, from its first start to its last end, in the run where that is shortest."""
-    called: dict[_Key, float]
-    """Of each part of a collective, as a share of the host's call for all parts: when it began at the earliest."""
+    leads: dict[_Key, float]
+    """By how much each part of a collective begins before part 0, as a share of the host's call for all parts; medians of the runs."""
     replays_ns: float
     """How long the replays of a run take together, from the first start to the last end of each; the median."""
 
@@ -72,26 +71,28 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
         {key: _medians([run[key] for run in found]) for key in first},
         {key: (start, end) for key, (start, end) in zip(inside, medians, strict=True)},
         {key: min(max(one.end_ns for one in run[key]) - _begin(run[key]) for run in found) for key in first},
-        _called(runs, found),
+        _leads(runs, found),
         float(np.median(extent_ns)),
     )
 
 
-def _called(runs: Sequence[SpanTable], found: Sequence[Mapping[_Key, Sequence[LaunchKernel]]]) -> dict[_Key, float]:
-    """Return when each launch began, as a share of a call that put several on the device; the earliest of the runs."""
-    several = {call for call, number in Counter(key[0] for key in found[0]).items() if number > 1}
-    earliest: dict[_Key, float] = {}
+def _leads(runs: Sequence[SpanTable], found: Sequence[Mapping[_Key, Sequence[LaunchKernel]]]) -> dict[_Key, float]:
+    """Return `KernelTimes.leads`, of runs in which part 0, the last to be launched, begins within the call: then its stream was free.
+
+    Differences alone count: how far CUPTI's clock is off that of the host's calls is in both.
+    """
+    later = [key for key in found[0] if key[2] and (*key[:2], 0) in found[0]]
+    leads: dict[_Key, list[float]] = {}
     for spans, own in zip(runs, found, strict=True):
         calls = spans.of_kind([SpanKind.LAUNCH])
-        times = {
-            call: (start, end)
-            for call, start, end in zip(*(column.tolist() for column in (calls.correlation, calls.start_ns, calls.end_ns)), strict=True)
-        }
-        for key in own:
-            if key[0] in several & times.keys():
-                start, end = times[key[0]]
-                earliest[key] = min(earliest.get(key, np.inf), (_begin(own[key]) - start) / max(1, end - start))
-    return earliest
+        columns = (calls.correlation, calls.start_ns, calls.end_ns)
+        times = {call: (start, end) for call, start, end in zip(*(column.tolist() for column in columns), strict=True)}
+        for key in later:
+            last_ns = _begin(own[*key[:2], 0])
+            start, end = times.get(key[0], (0, 0))
+            if start < last_ns < end:
+                leads.setdefault(key, []).append((last_ns - _begin(own[key])) / (end - start))
+    return {key: float(np.median(shares)) for key, shares in leads.items()}
 
 
 def _begin(pieces: Sequence[LaunchKernel]) -> float:
