@@ -759,24 +759,41 @@ def _within(far: Sequence[float]) -> str:
 
 
 def recorded_hosts() -> str:
-    """Return how far recordings of two GPUs are from PyTorch's profiler's and CUPTI's."""
+    """Return how far recordings of two GPUs are from CUPTI's and from PyTorch's profiler's."""
     found = data("recorded_hosts")
-    rows = []
-    for one in found["engines"]:
-        off = [" and ".join(f"{each:+.1%}" for each in one[kind].values()) for kind in ("off", "off_apart")]
-        apart = one["apart_us"] and f"{one['apart_us']['1']:+.1f} µs"
-        rows.append([one["workload"], f"`{one['engine']}`", *off, apart or ""])
-    said = []
-    for what, kind, graphs in (("Without a graph, in the same runs", "off", False), ("Graphs, in runs of their own", "off_apart", True)):
-        offs = [abs(each) for one in found["engines"] if ("graph" in one["engine"]) is graphs for each in one[kind].values()]
-        said.append(f"{what}: {sum(each <= 0.03 for each in offs)} of {len(offs)} within 3 %, the worst {max(offs):.1%} off.")
-    apart = max((abs(one["apart_us"]["1 worst"]) for one in found["engines"] if one["apart_us"]), default=0.0)
-    close = " ".join([*said, f"In no run are the clocks of the GPUs more than {apart:.1f} µs from CUPTI's."])
+    streams, graphs = ([one for one in found["engines"] if ("graph" in one["engine"]) is graph] for graph in (False, True))
+
+    def named(one: Mapping[str, Any]) -> list[str]:
+        return [one["workload"], f"`{one['engine']}`"]
+
+    def shares(off: Mapping[str, float], unit: str = "%") -> str:
+        return " and ".join(f"{100 * each:+.1f}" for each in off.values()) + f" {unit}" * bool(off)
+
+    def close(what: str, offs: Iterable[float], limit: float, unit: str = "%") -> str:
+        each = [abs(off) for off in offs]
+        within = sum(one <= limit for one in each)
+        return f"{what}: {within} of {len(each)} within {100 * limit:.0f} {unit}, the worst {100 * max(each):.1f} off."
+
+    def all_off(some: Iterable[Mapping[str, Any]], what: str) -> list[float]:
+        return [off for one in some for off in one["off"][what].values()]
+
+    rows = [[*named(one), shares(one["off"]), f"{one['apart_us']['1']:+.1f} µs"] for one in streams]
+    first = table(["program", "engine", "busy on GPUs 0 and 1", "GPU 1's clock against CUPTI's"], rows)
+    busy, rest, exposed = kinds = ("busy", "busy less waiting", "exposed less waiting")
+    rows = [[*named(one), *(shares(one["off"][what], "points" if what == exposed else "%") for what in kinds)] for one in graphs]
+    second = table(["program", "engine", "busy on GPUs 0 and 1", "less waiting", "exposed share"], rows)
+    apart = max(abs(one["apart_us"]["1 worst"]) for one in streams)
+    said = [
+        close("Without a graph, busy", [off for one in streams for off in one["off"].values()], 0.03),
+        close("Graphs, busy", all_off(graphs, busy), 0.03),
+        close("Less waiting", all_off(graphs, rest), 0.03),
+        close("Exposed share of `graph-dual`", all_off([one for one in graphs if one["engine"] == "graph-dual"], exposed), 0.05, "points"),
+        f"In no run are the clocks of the GPUs more than {apart:.1f} µs from CUPTI's.",
+    ]
     record = found["record"]["without collectives"]["off"]
     text = ", ".join(f"GPU {gpu} {off:+.2%}" for gpu, off in record.items())
-    heads = ["program", "engine", "busy on GPUs 0 and 1, in the same runs", "in runs of their own", "GPU 1's clock against CUPTI's"]
     where = f"{found['card']}, {found['date'][:10]}.\n"
-    return f"{table(heads, rows)}\n{close}\n\n`ss.record` of a step of PyTorch against its profiler, busy time: {text}.\n{where}"
+    return f"{first}\n{second}\n{' '.join(said)}\n\n`ss.record` of a step of PyTorch against its profiler, busy time: {text}.\n{where}"
 
 
 def predictions() -> str:

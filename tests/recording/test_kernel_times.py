@@ -125,3 +125,13 @@ def test_without_cupti_a_trace_says_how_far_its_durations_may_be_off(monkeypatch
     share = 60 / kernels.duration_ns.mean() + events.BESIDE_ERROR
     assert busy_error_ns(trace) == pytest.approx(share * gpu_busy_ns(trace.spans))
     assert overlap_error(trace) == 0.1
+
+
+@pytest.mark.parametrize(("engine", "told"), [("graph", 0), ("graph-dual", 1), ("dual", 0)])
+def test_a_graph_with_streams_for_communication_says_how_far_exposed_shares_may_be_off(engine, told, monkeypatch):
+    prepared = prepared_workload("data-parallel", engine)
+    gpu = replace(prepared.device.info, kind="cuda")
+    monkeypatch.setattr(SimulatedDevice, "info", property(lambda _: gpu))
+    monkeypatch.setattr(events, "reference_kernel", lambda device: Reference(device.working_kernel_ns, device.working_kernel_ns, 60.0))
+    trace = EventRecorder(prepared.device, 1).record(prepared)
+    assert sum("exposed" in note for note in trace.info.notes) == told
