@@ -126,9 +126,10 @@ class TestLaunches:
 
 
 @pytest.mark.parametrize("engine", ["dual", "graph-dual"])
-def test_jobs_without_their_waits_are_predicted_as_with_them(engine):
+def test_jobs_without_their_waits_are_predicted_as_well_as_with_them(engine):
     step = Step(gpus=3, extra=4, late_layers=(0, 1), engine=engine, activations=3)
     job = step.run()
     hidden = Job.of([untold(rank) for rank in job.ranks])
-    lengths = [each.what_if(rank=1).like(rank=0).job.length_ns for each in (job, hidden)]
-    assert lengths[1] == pytest.approx(lengths[0], rel=0.01)
+    told, found = (each.what_if(rank=1).like(rank=0).job.length_ns for each in (job, hidden))
+    run = step.repaired.run().length_ns
+    assert abs(found - run) <= max(abs(told - run), 0.01 * run)
