@@ -240,15 +240,17 @@ def network_training() -> str:
 
 
 def network_times(head: str, *, training: bool) -> str:
-    """Return a table of ways by network."""
+    """Return a table of ways by network, each measured on a card of its own."""
     every = data("networks_against_pytorch")["times"]
     cases = {name.removesuffix(", training step"): one for name, one in every.items() if name.endswith(", training step") == training}
-    first = next(iter(cases.values()))
+    made = [one["made"] for one in cases.values()]
     rows = []
-    for way in first["times"]:
+    for way in next(iter(cases.values()))["times"]:
         name = f"`{way}`" if way[0].islower() else way
         rows.append([name, *(format_us(one["times"][way]["median_us"]) for one in cases.values())])
-    return table([head, *cases], rows) + measured_on(first["made"])
+    heads = [f"{name}, {one['device'].split()[1]}" for name, one in zip(cases, made, strict=True)]
+    cards = " and ".join(sorted({one["device"] for one in made}))
+    return table([head, *heads], rows) + measured_on(made[0] | {"device": cards})
 
 
 def recorded_memory() -> str:

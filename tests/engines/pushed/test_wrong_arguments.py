@@ -99,7 +99,7 @@ def test_of_an_array_of_objects_the_dtype_is_named(engine, place):
 
 @pytest.mark.parametrize("wrong", [True, 0, -1, 1.0, "2", None])
 def test_of_a_bulk(engine, wrong):
-    with pytest.raises(EngineError, match="^size=.* is (not a whole number|out of range)"), engine.bulk(wrong):
+    with pytest.raises(EngineError, match=r"^size=.* is (not a whole number|out of range)"), engine.bulk(wrong):
         pass
 
 
