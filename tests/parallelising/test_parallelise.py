@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tests.parallelising.like_cupy import filled
 
@@ -167,3 +169,29 @@ def test_memory_that_runs_out_anywhere_is_told_as_that(monkeypatch):
     ) as caught:
         module.parallelise(abs, filled(1), progress=False)
     assert "memory_limit=" in caught.value.hint
+
+
+@dataclass
+class HotTimer:
+    """Times replays on a GPU at its power limit, whose clocks follow what ran in the last 20 ms, and that gets slower all the while."""
+
+    clocks: dict[str, float]
+    alone_ns: float
+    slower: float
+
+    def replay_ns(self):
+        ns = self.alone_ns * self.clocks["slower"] * self.clocks["drift"]
+        share = min(1.0, ns / 2e7)
+        self.clocks["slower"] += share * (self.slower - self.clocks["slower"])
+        self.clocks["drift"] += ns / 1e11
+        return ns
+
+
+@pytest.mark.parametrize("alone_ns", [1e6, 1e7])
+def test_orders_are_timed_at_the_clocks_that_a_loop_of_each_leaves(alone_ns):
+    clocks = {"slower": 1.0, "drift": 1.0}
+    timers = {"hot": HotTimer(clocks, 0.9 * alone_ns, 1.1), "cool": HotTimer(clocks, alone_ns, 1.0)}
+    found = module._rounds(timers, [*timers])
+    ratios = [one["cool"] / one["hot"] for one in found]
+    assert len(found) == 20
+    assert np.median(ratios) == pytest.approx(1 / 0.99, rel=2e-3)

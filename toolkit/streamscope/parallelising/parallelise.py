@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
@@ -23,12 +23,11 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError, HungError, NoDeviceError, ProgramError
-from streamscope.job import TIMEOUT_S, checked_timeout, gathered, in_job, joined, since_last_start
+from streamscope.job import TIMEOUT_S, checked_timeout, gathered, joined, since_last_start, the_same
 from streamscope.kernels.library.libraries import libraries
 from streamscope.measuring.best import MOST_ROUNDS, Selection
 from streamscope.measuring.case import Case
 from streamscope.measuring.choice import Choice
-from streamscope.measuring.elimination import in_turns
 from streamscope.order.collectives import AS_CAPTURED
 from streamscope.parallelising.calls import Arguments, Calls, described, name_of
 from streamscope.parallelising.captured_call import MISSED, CapturedCall, QuickCall
@@ -49,6 +48,8 @@ _TIMED_CALLS = 20
 """Calls that take turns with launches of their graph."""
 _LEAST_ROUNDS = 20
 """Rounds of both orders, so that the interval of their ratio is one of many."""
+_SETTLING_NS, _MOST_SETTLING = 1e8, 1000
+"""How long the clocks get before an order is timed, and in how many replays at most: each waits for the host."""
 _WRONG_HINT = "does it depend on calls before, draw random numbers on the host, or launch on the default stream, as some extensions do?"
 _SHAPES, _OUTPUTS = ("refuse", "recapture"), ("fresh", "static")
 _CHOICES = {
@@ -297,8 +298,7 @@ def _best_order(found: CapturedFunction, selection: Selection, wanted: _Wanted, 
     timers = {name: _Timer(one.prepared) for name, (_, one) in tried.items() if one is not None and name in common}
     if len(tried) == 1 or not timers:
         return found, ""
-    rounds = [[timer.replay_ns() for timer in timers.values()] for _ in range(_LEAST_ROUNDS)]
-    medians_ns = since_last_start("timing collectives", np.median(rounds, axis=0).tolist())
+    medians_ns = np.median([[*each.values()] for each in _rounds(timers, [*timers])], axis=0).tolist()
     best = [*timers][int(np.argmin(medians_ns))]
     ordered, checked = tried[best]
     assert checked is not None
@@ -308,25 +308,36 @@ def _best_order(found: CapturedFunction, selection: Selection, wanted: _Wanted, 
 
 
 def _timed(selection: Selection, steps: Steps) -> Choice:
-    """Let orders take turns, each from the same state, until one of them is left or `MOST_ROUNDS` are done, and return the choice.
+    """Let orders take turns of many replays, each from the same state, until one is left or `MOST_ROUNDS` are done; return the choice.
 
     What counts is the time from the launch to the end on the device: what the host does besides is the same for both.
     """
     elimination, random = selection.elimination(), np.random.default_rng(0)
     timers = {name: _Timer(checked.prepared) for name, checked in selection.admitted.items()}
     done = 0
-    while done < MOST_ROUNDS and not (elimination.decided and done >= _LEAST_ROUNDS):
-        # Several in one go in a job: ranks that meet between two rounds would begin the next one at different times.
-        count, names = _LEAST_ROUNDS if in_job() or not done else 1, elimination.remaining if done else tuple(timers)
-        rounds = []
-        for _ in range(count):
+    while done < MOST_ROUNDS and not (elimination.decided and done):
+        # Several in one go: a decision between two rounds would let ranks of a job begin the next one at different times.
+        for _ in range(_LEAST_ROUNDS):
             steps.begin("timing")
-            rounds.append(in_turns(names, lambda name: timers[name].replay_ns(), random))
-        shared = iter(since_last_start("timing", [ns for each in rounds for ns in each.values()]))
-        for each in rounds:
-            elimination.add({name: next(shared) for name in each})
-        done += count
+        for each in _rounds(timers, random.permutation(elimination.remaining if done else [*timers]).tolist()):
+            elimination.add(each)
+        done += _LEAST_ROUNDS
     return selection.choice(elimination)
+
+
+def _rounds(timers: Mapping[str, _Timer], names: Sequence[str]) -> list[dict[str, float]]:
+    """Return rounds of times of some orders, in ns, each of them timed many times in a row, as a loop runs it.
+
+    A GPU at its power limit has the clocks of what it ran in the last tenth of a second. One replay of each in turn would give an order
+    that makes the GPU hot the clocks that another one has left: on two H200, steps that take 13.5 and 12.6 ms in a row take 13.8 and 11.8.
+    """
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for name in (*names, *reversed(names)):  # There and back: what drifts meets all alike.
+        first_ns = the_same("timing", [timers[name].replay_ns()])[0]
+        for _ in range(min(_MOST_SETTLING, int(_SETTLING_NS / first_ns))):  # As many on each rank of a job.
+            timers[name].replay_ns()
+        found[name] += since_last_start("timing", [timers[name].replay_ns() for _ in range(_LEAST_ROUNDS // 2)])
+    return [dict(zip(found, times, strict=True)) for times in zip(*found.values(), strict=True)]
 
 
 class _Timer:
