@@ -197,9 +197,9 @@ def main() -> None:
         case = Case.of(number, given.timeout)
         ends = run(case, given.port + number % 300, ranks_capture if given.nccl else ranks_work)
         slowest[case.fault] = max(slowest[case.fault], *(seconds for _, seconds in ends))
-        if why := wrong(case, ends, GRACE_S if given.nccl else 1.0):
-            bad += 1
-            print(f"program {number}, rank {case.rank} {case.fault} in step {case.step}: {why}; {ends}", flush=True)
+        why = wrong(case, ends, GRACE_S if given.nccl else 1.0)
+        bad += bool(why)
+        print(f"program {number}, rank {case.rank} {case.fault} in step {case.step}: {why or 'right'}; {ends}", flush=True)
     print(f"{given.programs} programs, {bad} wrong; slowest in s: {slowest}")
     sys.exit(bad > 0)
 
