@@ -30,6 +30,8 @@ import streamscope as ss
 HALF = torch.bfloat16
 TIMED, TURNS = 10, 7
 """Replays between two events, and how often they are timed: the median counts."""
+REST_S = 0.05
+"""After such a pause, a GPU at its power limit has its highest clocks again."""
 LAPS = 7, 31, 100
 """Replays from the same weights until results are compared: one of these at random."""
 Call = Callable[..., Any]
@@ -236,20 +238,22 @@ def graph_of(function: Call, inputs: Sequence[torch.Tensor]) -> tuple[Call, Any]
     return graph.replay, (graph, results)
 
 
-def medians_us(calls: dict[str, Call]) -> dict[str, float]:
-    """Return the time of a call in µs, by turns, back to back, from when all ranks have begun."""
+def medians_us(calls: dict[str, Call], replays: int = TIMED, pause_s: float = 0.0) -> dict[str, float]:
+    """Return the time of a call in µs, by turns, so many back to back, from when all ranks have begun; ``pause_s`` lets the GPU rest."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     found: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(TURNS):
         for name, call in calls.items():
+            torch.cuda.synchronize()
+            time.sleep(pause_s)
             dist.barrier()
             call()
             start.record()
-            for _ in range(TIMED):
+            for _ in range(replays):
                 call()
             end.record()
             torch.cuda.synchronize()
-            found[name].append(1e3 * start.elapsed_time(end) / TIMED)
+            found[name].append(1e3 * start.elapsed_time(end) / replays)
     return {name: round(float(np.median(times)), 1) for name, times in found.items()}
 
 
@@ -323,7 +327,8 @@ def measured(name: str, replays: int, check: int, until_s: float) -> dict[str, A
         theirs = kept[1] if isinstance(kept[1], tuple) else (kept[1],)
         looked_at = (*theirs, *weights), (*results, *weights)
         wrong, done = wrong_laps(captured, ours, put_back, looked_at, replays, until_s)
-        times = medians_us({"captured": captured, "ours": ours, "by hand": hand})
+        calls = {"captured": captured, "ours": ours, "by hand": hand}
+        times, rested = medians_us(calls), medians_us(calls, 1, REST_S)
         put_back()
     facts = {"case": name, "gpus": dist.get_world_size(), "device": torch.cuda.get_device_name(), "made_s": round(made_s, 1), **times}
     unknown = fast.gain.certificate.unknown
@@ -331,6 +336,7 @@ def measured(name: str, replays: int, check: int, until_s: float) -> dict[str, A
     return {
         **facts,
         **gains,
+        "rested": rested,
         "bit_equal": not wrong,
         "replays": done,
         "unknown": dict(list(unknown.items())[:3]),
