@@ -10,13 +10,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from tests.parallelising.like_cupy import filled
+from tests.test_job import run
 
 from streamscope.errors import DeviceError, HungError, OutOfMemoryError, ProgramError
+from streamscope.measuring.elimination import Elimination, paired_ratios
 from streamscope.parallelising import parallelise as module
 from streamscope.parallelising import parallelised
 from streamscope.parallelising.calls import PLAIN_MODE, Calls, other_mode
 from streamscope.parallelising.captured_call import MISSED, CapturedCall
 from streamscope.parallelising.parallelised import Parallelised
+from streamscope.progress import Steps, silent
 
 
 class Stub(CapturedCall):
@@ -188,10 +191,19 @@ class HotTimer:
 
 
 @pytest.mark.parametrize("alone_ns", [1e6, 1e7])
-def test_orders_are_timed_at_the_clocks_that_a_loop_of_each_leaves(alone_ns):
-    clocks = {"slower": 1.0, "drift": 1.0}
-    timers = {"hot": HotTimer(clocks, 0.9 * alone_ns, 1.1), "cool": HotTimer(clocks, alone_ns, 1.0)}
-    found = module._rounds(timers, [*timers])
-    ratios = [one["cool"] / one["hot"] for one in found]
-    assert len(found) == 20
-    assert np.median(ratios) == pytest.approx(1 / 0.99, rel=2e-3)
+def test_orders_are_timed_at_the_clocks_that_a_loop_of_each_leaves(alone_ns, monkeypatch):
+    """On both ranks of a job. At the same clocks, one order would be 10 % faster than the other; at its own it is 1 %."""
+    monkeypatch.setattr(module, "_Timer", lambda timer: timer)
+
+    def chosen(job):
+        clocks = {"slower": 1.0, "drift": 1.0 + job.rank / 100}
+        times = {"graph": alone_ns, "graph-dual": 0.9 * alone_ns}
+        timers = {name: HotTimer(clocks, ns, 1.1 if ns < alone_ns else 1.0) for name, ns in times.items()}
+        admitted = {name: SimpleNamespace(prepared=timer) for name, timer in timers.items()}
+        selection = SimpleNamespace(admitted=admitted, elimination=lambda: Elimination(tuple(timers)), choice=lambda found: found)
+        return module._timed(selection, Steps(silent, 200))
+
+    found, other = run(chosen, chosen)
+    assert found.times_ns == other.times_ns
+    assert found.remaining == other.remaining == ("graph",)
+    assert np.median(paired_ratios(found.times_ns["graph-dual"], found.times_ns["graph"])) == pytest.approx(0.99, rel=2e-3)

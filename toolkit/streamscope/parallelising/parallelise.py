@@ -332,11 +332,15 @@ def _rounds(timers: Mapping[str, _Timer], names: Sequence[str]) -> list[dict[str
     that makes the GPU hot the clocks that another one has left: on two H200, steps that take 13.5 and 12.6 ms in a row take 13.8 and 11.8.
     """
     found: dict[str, list[float]] = {name: [] for name in names}
+    before = ""
     for name in (*names, *reversed(names)):  # There and back: what drifts meets all alike.
-        first_ns = the_same("timing", [timers[name].replay_ns()])[0]
-        for _ in range(min(_MOST_SETTLING, int(_SETTLING_NS / first_ns))):  # As many on each rank of a job.
-            timers[name].replay_ns()
-        found[name] += since_last_start("timing", [timers[name].replay_ns() for _ in range(_LEAST_ROUNDS // 2)])
+        replay_ns = timers[name].replay_ns
+        if name != before:
+            first_ns = max(1.0, *the_same("timing", [replay_ns()]))
+            for _ in range(min(_MOST_SETTLING, int(_SETTLING_NS / first_ns))):  # As many on each rank of a job.
+                replay_ns()
+        found[name] += since_last_start("timing", [replay_ns() for _ in range(_LEAST_ROUNDS // 2)])
+        before = name
     return [dict(zip(found, times, strict=True)) for times in zip(*found.values(), strict=True)]
 
 
