@@ -1,9 +1,9 @@
 """Programs over several GPUs: every engine measured, predicted from the sync trace, and simulated from the cost model alone.
 
-    python benchmarks/several_gpus.py measure GPUS FILE FOLDER [SECONDS [FIRST [RECORDINGS]]]
+    python benchmarks/several_gpus.py measure GPUS FILE FOLDER [SECONDS [RECORDINGS [CASE...]]]
     python benchmarks/several_gpus.py predict FILE FOLDER
 
-The traces go to FOLDER; from there, `predict` needs no GPU. FIRST is the number of the case to begin with. Where communication is hidden,
+The traces go to FOLDER; from there, `predict` needs no GPU. CASE is the number of a case, all by default. Where communication is hidden,
 so many RECORDINGS follow the first one, and those by CUPTI. It takes all GPUs of a host of that many, and writes after each case, so that a
 cut loses nothing. Each case is a process with a time limit, since collectives can hang.
 """
@@ -257,9 +257,9 @@ def exposed(trace: Any) -> dict[str, float]:
     return {gpu: one.exposed_communication_ns / max(1, one.communication_ns) for gpu, one in splits.items()}
 
 
-def main(gpus: int, file: Path, folder: Path, limit_s: float = 600.0, first: int = 0, recordings: int = RECORDINGS) -> None:
+def main(gpus: int, file: Path, folder: Path, limit_s: float = 600.0, recordings: int = RECORDINGS, *cases: int) -> None:
     begin, rows = time.monotonic(), []
-    for number in range(first, len(CASES)):
+    for number in cases or range(len(CASES)):
         if time.monotonic() - begin > limit_s:
             break
         command = [sys.executable, __file__, "case", str(number), str(gpus), str(folder), str(recordings)]
