@@ -30,12 +30,13 @@ CASES: list[tuple[str, dict[str, int]]] = [
     ("pipeline-parallel", {"layers": 2, "width": 1024, "rows": 512, "batches": 4}),
     ("expert-parallel", {"blocks": 2, "width": 1024, "tokens": 128}),
     ("expert-parallel", {"blocks": 2, "width": 2048, "tokens": 512}),
-    # Of these, no run was known when the model was made.
     ("data-parallel", {"layers": 6, "width": 1536, "rows": 2048}),
     ("tensor-parallel", {"blocks": 3, "width": 1536, "tokens": 512}),
     ("pipeline-parallel", {"layers": 3, "width": 2048, "rows": 512, "batches": 4}),
     ("expert-parallel", {"blocks": 2, "width": 1536, "tokens": 256}),
 ]
+HELD_OUT = CASES[8:]
+"""No run of these was known when the model was made."""
 ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
 REPEATS, REPLAYS, RECORDINGS = 20, 1_000, 2
 
@@ -114,6 +115,7 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path, recor
         "workload": name,
         "settings": settings,
         "gpus": gpus,
+        "held out": (name, settings) in HELD_OUT,
         "replays": REPLAYS,
         "engines": rows,
         "host_ns": {name: statistics.median(one[name] for one in probed) for name in probed[0]},

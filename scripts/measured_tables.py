@@ -705,11 +705,12 @@ def several_gpus() -> str:
     cases = [case for host in found["hosts"] for case in host["cases"]]
     kinds = ("predicted_us", "predicted_of_trace_alone_us", "simulated_at_pace_us", "simulated_us")
     groups = [
-        (f"`{engine}`, {gpus} GPUs", [case["engines"][engine] for case in cases if case["gpus"] == gpus])
-        for gpus in sorted({case["gpus"] for case in cases})
+        (f"`{engine}`, {hosts}", [case["engines"][engine] for case in cases if _card(case) == hosts])
+        for hosts in sorted(set(map(_card, cases)))
         for engine in cases[0]["engines"]
     ]
     every = [one for _, runs in groups for one in runs]
+    held_out = [one for case in cases if case.get("held out") for one in case["engines"].values()]
 
     def errors(runs: list[Any]) -> list[str]:
         each = [[abs(one[kind] / one["measured_us"] - 1) for one in runs] for kind in kinds]
@@ -717,7 +718,8 @@ def several_gpus() -> str:
 
     heads = ("predicted", "of the trace alone", "simulated at the host's pace", "simulated")
     times = table(
-        ["error: median, worst", "runs", *heads], [[name, str(len(runs)), *errors(runs)] for name, runs in [*groups, ("all", every)]]
+        ["error: median, worst", "runs", *heads],
+        [[name, str(len(runs)), *errors(runs)] for name, runs in [*groups, ("programs held out", held_out), ("all", every)] if runs],
     )
     told = [one["exposed"] for one in every if "by" in one["exposed"]]
     pairs = [pair for one in told for pair in combinations(one["measured"], 2)]
@@ -735,6 +737,11 @@ def several_gpus() -> str:
     ]
     cards = "; ".join(f"{host['card']}, {host['date'][:10]}" for host in found["hosts"])
     return f"{times}\n{table(['exposed share, within 0.05', 'of the median recording', 'of all recordings'], rows)}\n{cards}.\n"
+
+
+def _card(case: Mapping[str, Any]) -> str:
+    """Return the GPUs of a case: ``"2 H200"``."""
+    return re.sub(r"(\d+) . NVIDIA (\w+).*", r"\1 \2", case["device"])
 
 
 _Shares = Mapping[str, float]
