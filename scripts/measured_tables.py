@@ -713,8 +713,8 @@ def several_gpus() -> str:
     held_out = [one for case in cases if case.get("held out") for one in case["engines"].values()]
 
     def errors(runs: list[Any]) -> list[str]:
-        each = [[abs(one[kind] / one["measured_us"] - 1) for one in runs] for kind in kinds]
-        return [f"{statistics.median(one):.1%}, {max(one):.1%}" for one in each]
+        each = [[abs(one[kind] / one["measured_us"] - 1) for one in runs if kind in one] for kind in kinds]
+        return [f"{statistics.median(one):.1%}, {max(one):.1%}" if one else "" for one in each]
 
     heads = ("predicted", "of the trace alone", "simulated at the host's pace", "simulated")
     times = table(
@@ -730,8 +730,8 @@ def several_gpus() -> str:
     rows += [
         [
             kind,
-            _within([_farthest(one["measured"], _middle(one[kind])) for one in told]),
-            _within([_beyond(one, kind) for one in told]),
+            _within([_farthest(one["measured"], _middle(one[kind])) for one in told if kind in one]),
+            _within([_beyond(one, kind) for one in told if kind in one]),
         ]
         for kind in ("predicted", "simulated")
     ]
