@@ -72,7 +72,7 @@ def test_what_is_given_by_name_is_passed_on(evaluate, options):
 
 def test_what_is_given_by_name_and_is_not_taken(evaluate):
     by_name = ss.host_function(scaled)
-    with pytest.raises(ProgramError, match=r"scaled cannot take 1 arguments, size=: got an unexpected keyword.* at test_host\.py:\d+"):
+    with pytest.raises(ProgramError, match=r"scaled cannot take 1 argument, size=: got an unexpected keyword.* at test_host\.py:\d+"):
         evaluate(lambda x: by_name(x, size=3), X)
     with pytest.raises(ProgramError, match=r"scaled was given the variable 'y' by name, scale=.*by position"):
         evaluate(lambda x, y: by_name(x, scale=y), X, X)

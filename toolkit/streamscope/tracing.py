@@ -26,7 +26,7 @@ from streamscope.program.user_line import UserLine, line_of_error
 from streamscope.program.variable import MemoryPlace, spec_of
 from streamscope.signatures import signature_of
 from streamscope.tracebacks import users_lines_shown
-from streamscope.words import a_kind
+from streamscope.words import a_kind, counted
 
 symbol.operators.update(OF_SYMBOLS, __dir__=partial(dir, ops))  # the symbols stand below the operators, and know them by name only
 
@@ -168,7 +168,7 @@ class ProgramFunction:
             signature = signature_of(self.function)
             signature.bind(*arguments, **attributes)
         except (TypeError, ValueError) as error:  # ValueError: a built-in function without a signature
-            given = f"{len(arguments)} arguments{', ' if attributes else ''}{', '.join(f'{name}=' for name in attributes)}"
+            given = f"{counted(len(arguments), 'argument')}{', ' if attributes else ''}{', '.join(f'{name}=' for name in attributes)}"
             raise ProgramError(f"program {self.name!r} cannot take {given}: {error}") from None
         names: list[str] = []
         for name, value in signature.bind_partial(*arguments).arguments.items():

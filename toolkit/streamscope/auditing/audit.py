@@ -275,7 +275,7 @@ def audit(
     """
     check_device(device, gpus)
     ranks: list[Any] = list(program) if isinstance(program, list | tuple) else []
-    if ranks and not all(isinstance(one, ForeignProgram) for one in ranks):
+    if isinstance(program, list | tuple) and not (ranks and all(isinstance(one, ForeignProgram) for one in ranks)):
         raise ProgramError("a list that is audited holds captured code, of one rank each", hint="ss.audit([ss.load_captured(path), ...])")
     program = ranks[0] if ranks else program
     allowed = checked_streams(streams)

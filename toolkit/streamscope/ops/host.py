@@ -18,7 +18,7 @@ from streamscope.program.tracer import Application, Attributes, Operator, applie
 from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.program.view import any_view, one_piece
 from streamscope.signatures import signature_of
-from streamscope.words import a_kind
+from streamscope.words import a_kind, counted
 
 
 def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
@@ -201,4 +201,4 @@ def _check_arguments(name: str, function: Callable[..., Any], count: int, attrib
         signature.bind(*range(count), **attributes)
     except TypeError as error:
         named = "".join(f", {attribute}=" for attribute in attributes)
-        raise ProgramError(f"{name} cannot take {count} arguments{named}: {error}") from None
+        raise ProgramError(f"{name} cannot take {counted(count, 'argument')}{named}: {error}") from None

@@ -104,8 +104,12 @@ def _check_meaning(value: object) -> None:
 
 def spec_of(value: Any, name: str) -> ArraySpec:
     """Return shape and dtype of an array argument."""
+    if type(value).__module__.partition(".")[0] == "torch":
+        hint = f"{HINT}; of PyTorch code, ss.capture(function, *inputs)"
+        raise ProgramError(f"argument {name!r} is {a_kind(value)} of PyTorch's", hint=hint)
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        raise ProgramError(f"argument {name!r} is {a_kind(value)}, not an array", hint=HINT)
+        hint = f"{HINT}; of several, each by itself: the function may put them together" if isinstance(value, dict | list | tuple) else HINT
+        raise ProgramError(f"argument {name!r} is {a_kind(value)}, not an array", hint=hint)
     try:
         _check_meaning(value)
         return ArraySpec(value.shape, value.dtype)

@@ -94,7 +94,7 @@ def file_errors(path: Path, *, hint: str | Callable[[], str], what: str = "", pa
 def _refusal(path: Path, error: OSError | TraceError) -> str:
     """Describe in words why a file is not read."""
     if isinstance(error, FileNotFoundError):
-        return f"there is no trace file {str(path)!r}"
+        return f"there is no trace file {'' if path.suffix else 'or folder '}{str(path)!r}"
     if isinstance(error, OSError):
         return f"cannot read {str(path)!r}: {error.strerror or error}"
     return f"cannot read {str(path)!r}: {error.message}"
