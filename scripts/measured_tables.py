@@ -1018,8 +1018,9 @@ def planted_jobs() -> str:
         table([f"on {found['date'][:10]}, by a model", *first], rows)
         + "\nBy the sort of straggler, in both held-out sets: named of planted.\n\n"
         + table(["it happens", "in each step, at one place", "at all places", "in every third step", "once"], sorts)
-        + f"\nOf the {missed} that are missed, {missed - costly} cost less than 1 % of the time. Of the other {costly}, {unmatched} are in "
-        "jobs where some collectives were not matched: files without numbers lack their first ones, and steps are so even that several shifts fit.\n"
+        + f"\nOf the {missed} that are missed, {missed - costly} cost less than 1 % of the time. Of the other {costly}, "
+        f"{unmatched} are in jobs where some collectives were not matched: files without numbers lack their first ones, and "
+        "steps are so even that several shifts fit.\n"
     )
 
 
