@@ -58,13 +58,16 @@ PLANTED: dict[str, tuple[frozenset[str], str]] = {
 
 @dataclass(frozen=True)
 class JobCase:
-    """One job: its kind, how it is issued, and what makes rank 1 late. ``whole`` is the same job without that, or with overlap."""
+    """One job: its kind, how it is issued, and what makes rank 1 late. ``whole`` is the same job without that, or with overlap.
+
+    Without overlap, ``serial`` says whether its host makes the same ``calls`` for one stream, or those of a ``plain`` program.
+    """
 
     name: str
     kind: str
     late: str = ""
     graph: bool = False
-    serial: bool = False
+    serial: str = ""
     whole: str = ""
     rows: int = 0
 
@@ -85,9 +88,10 @@ CASES = (
     JobCase("ddp-shapes", "ddp", "shapes", whole="ddp"),
     JobCase("ddp-once", "ddp", "once", whole="ddp"),
     JobCase("dp", "dp"),
-    JobCase("dp-serial", "dp", serial=True, whole="dp"),
+    JobCase("dp-serial", "dp", serial="calls", whole="dp"),
+    JobCase("dp-plain", "dp", serial="plain", whole="dp"),
     JobCase("dp-graph", "dp", graph=True),
-    JobCase("dp-graph-serial", "dp", graph=True, serial=True, whole="dp-graph"),
+    JobCase("dp-graph-serial", "dp", graph=True, serial="calls", whole="dp-graph"),
     JobCase("dp-graph-augment", "dp", "augment", graph=True, whole="dp-graph"),
     JobCase("dp-graph-sleep", "dp", "sleep", graph=True, whole="dp-graph"),
     JobCase("tp", "tp"),
@@ -220,13 +224,14 @@ class Worker:
         return step
 
     def dp(self, case: JobCase, rows: int) -> Body:
-        """Return a data-parallel step by hand: gradients are reduced beside the backward pass, or behind each product if ``serial``."""
+        """Return a data-parallel step by hand: gradients are reduced beside the backward pass, or behind each product."""
         torch, dist = self.torch, self.dist
         weights = [self.random(WIDTH, WIDTH) for _ in range(LAYERS)]
-        x, beside = self.random(rows, WIDTH), torch.cuda.Stream()
+        x, second = self.random(rows, WIDTH), torch.cuda.Stream()
 
         def step() -> None:
             main = torch.cuda.current_stream()
+            beside = main if case.serial else second
             hidden = [x]
             for weight in weights:
                 hidden.append(torch.relu(hidden[-1] @ weight))
@@ -234,7 +239,7 @@ class Worker:
             for layer in reversed(range(LAYERS)):
                 flow = torch.ops.aten.threshold_backward(flow, hidden[layer + 1], 0)
                 gradients.append(hidden[layer].T @ flow)
-                if case.serial:
+                if case.serial == "plain":
                     dist.all_reduce(gradients[-1])
                 else:
                     beside.wait_stream(main)
@@ -242,7 +247,7 @@ class Worker:
                         dist.all_reduce(gradients[-1])
                 if layer:
                     flow = flow @ weights[layer].T
-            if not case.serial:
+            if case.serial != "plain":
                 main.wait_stream(beside)
             for weight, gradient in zip(weights, reversed(gradients), strict=True):
                 weight.add_(gradient, alpha=-(2.0**-14))
@@ -529,15 +534,16 @@ def turns_of(folder: Path, family: Sequence[JobCase], times: Mapping[str, Mappin
         places = {case.name: folder / recorder / case.folder(turn) for case in family}
         jobs = {name: ss.read_ranks(place, progress=False) for name, place in places.items() if any(place.glob("*"))}
         for case in family:
-            # A job without overlap is predicted from the one with it.
-            run = next((each.name for each in family if each.serial), "") if not case.late else case.whole
-            if case.serial or case.name not in jobs or run not in jobs:
+            # Jobs without overlap are predicted from the one with it.
+            runs = [case.whole] if case.late else [each.name for each in family if each.serial and not case.serial]
+            if case.name not in jobs or not runs:
                 continue
-            both = [median(times.get(f"{name}-{case.rows}", {}).get("measured", [math.nan])) for name in (case.name, run)]
-            row = {"job": case.name, "run": run, "rows": case.rows, "recorder": recorder, "turn": turn, "measured_us": both}
-            row |= {"recorded_us": step_us(jobs[case.name]), "run_us": step_us(jobs[run])} | predicted(jobs[case.name], case)
-            rows.append(row)
-            print(*row.values(), flush=True)
+            found = {"recorded_us": step_us(jobs[case.name])} | predicted(jobs[case.name], case)
+            for run in (each for each in runs if each in jobs):
+                both = [median(times.get(f"{name}-{case.rows}", {}).get("measured", [math.nan])) for name in (case.name, run)]
+                row = {"job": case.name, "run": run, "rows": case.rows, "recorder": recorder, "turn": turn, "measured_us": both}
+                rows.append(row | {"run_us": step_us(jobs[run])} | found)
+                print(*rows[-1].values(), flush=True)
     return rows
 
 
