@@ -42,6 +42,9 @@ MOST_FAILURES = 3
 LAYERS, WIDTH = 5, 4096
 ROWS = tuple(map(int, os.environ.get("JOBS_ROWS", "2048").split(",")))
 """Of a batch. With 2048, PyTorch's profiler makes eager steps wait for the host; with 8192, the GPUs have enough to do."""
+CORES = int(os.environ.get("JOBS_CORES", "4"))
+"""Of each rank's host, its own, as launchers bind them; 0 leaves that to the system. There, a backward pass took up to 1.5 times as long on
+one rank as on the other, in one job on this rank and in the next on that."""
 ONLY = os.environ.get("JOBS_ONLY", ".*")
 """Pattern for the names of jobs: ``(?!.*graph).*`` leaves out CUDA graphs, which wait for no host."""
 ONCE = 7
@@ -122,11 +125,14 @@ class Worker:
     """One rank of the jobs, under torchrun."""
 
     def __init__(self, folder: Path) -> None:
+        self.rank, self.gpus = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        if CORES:  # Before libraries start threads.
+            cores = sorted(os.sched_getaffinity(0), reverse=True)
+            os.sched_setaffinity(0, cores[CORES * self.rank :][:CORES] or cores)
         import torch
         import torch.distributed as dist
 
         self.torch, self.dist, self.folder = torch, dist, folder
-        self.rank, self.gpus = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         torch.cuda.set_device(self.rank)
         self.device = torch.device("cuda", self.rank)
         with self.first_ranges(), torch.cuda.nvtx.range("start"):  # PyTorch and NCCL each have their own first range.
@@ -552,7 +558,7 @@ def read(folder: Path) -> None:
     path = folder / "result.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     times = step_times(folder) or {job: row["step_us"] for job, row in content.get("jobs", {}).items()}
-    content |= {"jobs": {}, "predictions": []}
+    content |= {"jobs": {}, "turns": []}
     for family in families_on(content["gpus"], content["rows"]):
         for case in family:
             row: dict[str, Any] = {"whole": case.whole or None, "step_us": times.get(case.label, {})}
@@ -561,7 +567,7 @@ def read(folder: Path) -> None:
                     found = row[recorder] = judged(folder / recorder / case.folder(0), case)
                     print(f"{case.label:24}{recorder:8}{_line(found)}", flush=True)
             content["jobs"][case.label] = row
-        content["predictions"] += turns_of(folder, family, times)
+        content["turns"] += turns_of(folder, family, times)
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     judgements = [row[recorder] for row in content["jobs"].values() for recorder in PASSES[1:] if recorder in row]
     counts = {
