@@ -8,16 +8,15 @@ Jobs are data-, tensor- and pipeline-parallel, as plain streams and as CUDA grap
 are on one host, so the true offset of each clock is 0.
 
 Each pass is one job of torchrun: ``measured`` (no recorder is loaded: CUPTI leaves graph launches dearer), ``kineto``, ``ours``. In it, a
-job and what it is predicted as take turns, some steps each: hosts differ by up to twice between processes, so a prediction is compared
-with a run in the same ones. Collectives can hang: a pass in which no family of jobs ends for `PATIENCE_S` is killed, and goes on behind
-the one that hung.
+job and what it is predicted as take turns, a step each, in one recording, which is cut into those of the jobs: hosts that do the same
+differ by up to twice between processes, and by a third from one second to the next. Collectives can hang: a pass in which no family of
+jobs ends for `PATIENCE_S` is killed, and goes on behind the one that hung.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import math
 import os
 import re
 import signal
@@ -30,12 +29,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import numpy as np
+
+from streamscope.ranks.job import Job
+from streamscope.ranks.rank import of_rows
+from streamscope.trace.spans import SpanKind
+
 PASSES = ("measured", "kineto", "ours")
-WARM, STEPS, MEASURED = 3, 10, 20
-TURNS = int(os.environ.get("JOBS_TURNS", "3"))
+WARM, STEPS, TURNS = 3, 12, 2
 PATIENCE_S, LIMIT_S = 30.0, float(os.environ.get("JOBS_LIMIT_S", "150"))
 MOST_FAILURES = 3
 """A pass with so many failures is given up."""
@@ -79,9 +82,9 @@ class JobCase:
         """Its name, and the rows of its batch."""
         return f"{self.name}-{self.rows}"
 
-    def folder(self, turn: int) -> str:
-        """Return where a turn of it is kept."""
-        return f"{self.label}.{turn}"
+    def step(self, number: int) -> str:
+        """Return the name of one of its steps; before 0, those that are not looked at."""
+        return f"{self.label} {'warm' if number < 0 else f'turn {number // STEPS} step'} {number % STEPS}"
 
 
 CASES = (
@@ -119,6 +122,8 @@ def families_on(gpus: int, batches: Sequence[int] = ROWS) -> list[list[JobCase]]
 
 
 Body = Callable[[], object]
+Cycle = Callable[[int], None]
+"""A step of each job of a family, by its number."""
 
 
 class Worker:
@@ -139,6 +144,7 @@ class Worker:
             dist.init_process_group("nccl", device_id=self.device)
         self.hosts = dist.new_group(backend="gloo")
         self.groups: dict[str, Any] = {}
+        self.kept: list[Body] = []
         if self.gpus == 4:  # All ranks make all groups, in one order.
             made = [[dist.new_group(ranks) for ranks in some] for some in (((0, 1), (2, 3)), ((0, 2), (1, 3)))]
             self.groups = {"tp": made[0][self.rank // 2], "dp": made[1][self.rank % 2]}
@@ -207,6 +213,7 @@ class Worker:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog asks for events on a thread of its own.
             body()
+        self.kept.append(body)  # A graph does not hold what it reads.
         replay: Body = graph.replay
         return replay
 
@@ -322,60 +329,57 @@ class Worker:
 
         return step
 
-    def measured(self, case: JobCase, step: Callable[[int], None], turn: int) -> list[float]:
-        """Measure steps that nobody records."""
-        return [self.timed_us(step, number) for number in range(MEASURED)]
+    def measured(self, family: str, cycle: Cycle) -> None:
+        """Run steps that nobody records."""
+        for number in range(-WARM, TURNS * STEPS):
+            cycle(number)
 
-    def kineto(self, case: JobCase, step: Callable[[int], None], turn: int) -> list[float]:
+    def kineto(self, family: str, cycle: Cycle) -> None:
         """Record steps by PyTorch's profiler."""
         from torch.profiler import ProfilerActivity, profile, schedule
 
-        target = self.folder / "kineto" / case.folder(turn) / f"rank{self.rank}.json.gz"
-        times = list[float]()
+        target = self.folder / "kineto" / family / f"rank{self.rank}.json.gz"
         with profile(
             activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
             record_shapes=True,
-            schedule=schedule(wait=0, warmup=2, active=STEPS, repeat=1),
+            schedule=schedule(wait=0, warmup=WARM, active=TURNS * STEPS, repeat=1),
             on_trace_ready=lambda found: found.export_chrome_trace(str(target)),
         ) as profiler:
-            for number in range(-2, STEPS):
-                if not number:
-                    self.together()
-                times.append(self.timed_us(step, number))
+            for number in range(-WARM, TURNS * STEPS):
+                cycle(number)
                 profiler.step()
-        return times[2:]
 
-    def ours(self, case: JobCase, step: Callable[[int], None], turn: int) -> list[float]:
+    def ours(self, family: str, cycle: Cycle) -> None:
         """Record steps by `ss.record`."""
         import streamscope as ss
 
-        times = list[float]()
-        with ss.record(case.name, path=self.folder / "ours" / case.folder(turn) / "{rank}.parquet"):
-            self.together()
-            for number in range(STEPS):
-                with self.torch.cuda.nvtx.range(f"step {number}"):
-                    times.append(self.timed_us(step, number))
-        return times
+        with ss.record(family, path=self.folder / "ours" / family / "{rank}.parquet"):
+            for number in range(-1, TURNS * STEPS):
+                cycle(number)
 
     def together(self) -> None:
         """Wait for all ranks on the host: recorders begin at different moments, and the first step is not to be late by that."""
         self.dist.barrier(group=self.hosts)
 
-    def timed_us(self, step: Callable[[int], None], number: int) -> float:
-        begin = time.perf_counter_ns()
-        step(number)
-        return (time.perf_counter_ns() - begin) / 1e3
-
     def take_turns(self, which: str, family: Sequence[JobCase]) -> None:
-        """Let jobs take turns; add this rank's step times to its file, which `step_times` reads."""
-        steps = [(case, self.step_of(case)) for case in family]
-        for turn, (case, step) in product(range(TURNS), steps):
-            if which != "measured":
-                (self.folder / which / case.folder(turn)).mkdir(parents=True, exist_ok=True)
-            self.together()
-            times_us = [round(each, 1) for each in getattr(self, which)(case, step, turn)]
-            with (self.folder / f"times-{self.rank}.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"job": case.label, "pass": which, "turn": turn, "us": times_us}) + "\n")
+        """Let jobs take turns, a step each; add this rank's step times to its file, which `step_times` reads."""
+        jobs = [(case, self.step_of(case), list[float]()) for case in family]
+
+        def cycle(number: int) -> None:
+            if not number:
+                self.together()
+            for case, step, times_us in jobs:
+                begin = time.perf_counter_ns()
+                with self.marked(case.step(number)):
+                    step(number % STEPS)
+                times_us.append((time.perf_counter_ns() - begin) / 1e3)
+
+        if which != "measured":
+            (self.folder / which / family[0].label).mkdir(parents=True, exist_ok=True)
+        getattr(self, which)(family[0].label, cycle)
+        with (self.folder / f"times-{self.rank}.jsonl").open("a", encoding="utf-8") as file:
+            for case, _, times_us in jobs:
+                file.write(json.dumps({"job": case.label, "pass": which, "us": np.round(times_us[-TURNS * STEPS :], 1).tolist()}) + "\n")
 
     def work(self, which: str, first: int) -> None:
         """Do the families of a pass from one on, and tell after each."""
@@ -454,30 +458,45 @@ def _first_error(log: str) -> str:
 
 def step_times(folder: Path) -> dict[str, dict[str, list[float]]]:
     """Return the median step of each job in each pass and turn, in µs; a step takes as long as on its slowest rank."""
-    ranks: dict[tuple[str, str, int], list[list[float]]] = {}
+    ranks: dict[tuple[str, str], list[list[float]]] = {}
     for path in sorted(folder.glob("times-*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            ranks.setdefault((row["job"], row["pass"], row["turn"]), []).append(row["us"])
+            ranks.setdefault((row["job"], row["pass"]), []).append(row["us"])
     found: dict[str, dict[str, list[float]]] = {}
-    for (job, which, _), times in sorted(ranks.items()):
-        found.setdefault(job, {}).setdefault(which, []).append(median(max(each) for each in zip(*times, strict=True)))
+    for (job, which), times in ranks.items():
+        found.setdefault(job, {})[which] = np.median(np.max(times, axis=0).reshape(TURNS, -1), axis=1).tolist()
     return found
 
 
-def judged(folder: Path, case: JobCase) -> dict[str, Any]:
-    """Return what `ss.read_ranks` says of a recording, and whether that is right."""
-    import streamscope as ss
+def cut(job: Job, case: JobCase, turn: int) -> Job:
+    """Return the job of one turn: its steps out of those of all jobs, which are moved together on all ranks by the same time."""
+    windows = []
+    for rank in job.ranks:
+        spans = rank.trace.spans
+        names = [code for code, text in enumerate(spans.names) if text.startswith(f"{case.label} turn {turn} step")]
+        rows = np.flatnonzero(np.isin(spans.name, names) & (spans.kind == SpanKind.RANGE))
+        windows.append(np.stack([spans.start_ns[rows], spans.end_ns[rows]]) + rank.zero_ns)
+    begin_ns, end_ns = np.moveaxis(np.stack(windows), 1, 0)
+    between_ns = (begin_ns[:, 1:] - end_ns[:, :-1]).min(axis=0)  # A host that was late stays as late.
+    earlier_ns = np.append(0, np.cumsum(between_ns))
+    ranks = []
+    for rank, begins_ns, ends_ns in zip(job.ranks, begin_ns - np.array([[each.zero_ns] for each in job.ranks]), end_ns, strict=True):
+        spans = rank.trace.spans
+        step = np.searchsorted(begins_ns, spans.start_ns, side="right") - 1
+        rows = np.flatnonzero((step >= 0) & (spans.start_ns + rank.zero_ns < ends_ns[step]))
+        trace = of_rows(rank.trace, rows)
+        moved = {name: getattr(trace.spans, name) - earlier_ns[step[rows]] for name in ("start_ns", "end_ns")}
+        ranks.append(replace(rank, trace=replace(trace, spans=replace(trace.spans, **moved))))
+    return Job.of(ranks)
 
-    begin = time.perf_counter()
-    try:
-        job = ss.read_ranks(folder, progress=False)
-        found = job.to_dict()
-    except Exception as error:  # noqa: BLE001 — the other jobs are read, too.
-        return {"error": f"{type(error).__name__}: {error}"}
+
+def judged(job: Job, case: JobCase) -> dict[str, Any]:
+    """Return what is said of a job, and whether that is right."""
+    found = job.to_dict()
     clocks = [(each["offset_us"], each["offset_error_us"]) for each in found["ranks"][1:]]
     known = [(offset, error) for offset, error in clocks if offset is not None and error is not None]
-    on_host = ss.read_ranks(folder, hosts=dict.fromkeys(range(len(found["ranks"])), "one"), progress=False).clocks
+    on_host = Job.of([replace(rank, host="one") for rank in job.ranks]).clocks
     late = job.late[0] if job.late else None
     if case.late:
         causes, where = PLANTED[case.late]
@@ -499,25 +518,22 @@ def judged(folder: Path, case: JobCase) -> dict[str, Any]:
         "steps_by": job.steps.by,
         "ranks": [{name: each[name] for name in ("busy_us", "waiting_us", "transfer_us", "exposed_us")} for each in found["ranks"]],
         "warnings": found["warnings"],
-        "read_s": round(time.perf_counter() - begin, 2),
-        "bytes": sum(path.stat().st_size for path in folder.iterdir()),
     }
 
 
-def step_us(job: Any) -> float:
-    """Return the median step of a job, as its verdict has it; where the steps found are others, all of its time by their number."""
-    found = job.steps.length_ns
-    return float(median(found) if STEPS - 1 <= len(found) <= STEPS else job.length_ns / STEPS) / 1e3
+def step_us(job: Job) -> float:
+    """Return the median step of a job, as its verdict has it."""
+    return float(np.median(job.steps.length_ns)) / 1e3
 
 
-def changed(job: Any, case: JobCase) -> Any:
+def changed(job: Job, case: JobCase) -> Any:
     """Predict a job without overlap or, where it has one, without its straggler: a stage of a pipeline is like no other."""
     if not case.late:
         return job.what_if().serial()
     return job.what_if(rank=1).without("*sin*") if case.kind == "pp" else job.what_if(rank=1).like(rank=0)
 
 
-def predicted(job: Any, case: JobCase) -> dict[str, Any]:
+def predicted(job: Job, case: JobCase) -> dict[str, Any]:
     """Predict a job without its straggler, or without overlap: the median step in µs, and its error bar."""
     import streamscope as ss
 
@@ -528,51 +544,40 @@ def predicted(job: Any, case: JobCase) -> dict[str, Any]:
     return {"predicted_us": step_us(found.job), "replay_error": found.replay_error, "range": list(found.host_range)}
 
 
-def turns_of(folder: Path, family: Sequence[JobCase], times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[dict[str, Any]]:
-    """Return for each recorder, job and turn its own step, what is predicted, and the steps of the run that has it, in µs.
-
-    ``run_us`` is of the same turn and recorder; ``measured_us`` are the medians of both jobs by no recorder, over all turns.
-    """
-    import streamscope as ss
-
+def turns_of(jobs: Mapping[str, Job], family: Sequence[JobCase]) -> list[dict[str, Any]]:
+    """Return what is predicted of each job of a turn, and the steps of the runs that have it, in µs."""
     rows = []
-    for recorder, turn in product(PASSES[1:], range(TURNS)):
-        places = {case.name: folder / recorder / case.folder(turn) for case in family}
-        jobs = {name: ss.read_ranks(place, progress=False) for name, place in places.items() if any(place.glob("*"))}
-        for case in family:
-            # Jobs without overlap are predicted from the one with it.
-            runs = [case.whole] if case.late else [each.name for each in family if each.serial and not case.serial]
-            if case.name not in jobs or not runs:
-                continue
-            found = {"recorded_us": step_us(jobs[case.name])} | predicted(jobs[case.name], case)
-            for run in (each for each in runs if each in jobs):
-                both = [median(times.get(f"{name}-{case.rows}", {}).get("measured", [math.nan])) for name in (case.name, run)]
-                row = {"job": case.name, "run": run, "rows": case.rows, "recorder": recorder, "turn": turn, "measured_us": both}
-                rows.append(row | {"run_us": step_us(jobs[run])} | found)
-                print(*rows[-1].values(), flush=True)
+    for case in family:
+        # Jobs without overlap are predicted from the one with it.
+        runs = [case.whole] if case.late else [each.name for each in family if each.serial and not case.serial]
+        found = {"recorded_us": step_us(jobs[case.name])} | predicted(jobs[case.name], case) if runs else {}
+        rows += [{"job": case.name, "run": run, "rows": case.rows, "run_us": step_us(jobs[run])} | found for run in runs]
     return rows
 
 
 def read(folder: Path) -> None:
     """Read all recordings of a folder, print a line for each, and keep the result."""
+    import streamscope as ss
+
     path = folder / "result.json"
     content = json.loads(path.read_text(encoding="utf-8"))
-    times = step_times(folder) or {job: row["step_us"] for job, row in content.get("jobs", {}).items()}
+    times = step_times(folder)
     content |= {"jobs": {}, "turns": []}
     for family in families_on(content["gpus"], content["rows"]):
-        for case in family:
-            row: dict[str, Any] = {"whole": case.whole or None, "step_us": times.get(case.label, {})}
-            for recorder in PASSES[1:]:
-                if any((folder / recorder / case.folder(0)).glob("*")):
-                    found = row[recorder] = judged(folder / recorder / case.folder(0), case)
-                    print(f"{case.label:24}{recorder:8}{_line(found)}", flush=True)
-            content["jobs"][case.label] = row
-        content["turns"] += turns_of(folder, family, times)
+        content["jobs"] |= {case.label: {"whole": case.whole or None, "step_us": times.get(case.label, {})} for case in family}
+        for recorder, turn in product(PASSES[1:], range(TURNS)):
+            place = folder / recorder / family[0].label
+            if not any(place.glob("*")):
+                continue
+            whole = ss.read_ranks(place, progress=False)
+            jobs = {case.name: cut(whole, case, turn) for case in family}
+            for case in family if not turn else ():
+                found = content["jobs"][case.label][recorder] = judged(jobs[case.name], case)
+                print(f"{case.label:24}{recorder:8}{_line(found)}", flush=True)
+            content["turns"] += [{"recorder": recorder, "turn": turn} | row for row in turns_of(jobs, family)]
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     judgements = [row[recorder] for row in content["jobs"].values() for recorder in PASSES[1:] if recorder in row]
-    counts = {
-        name: sum(bool(each.get(name)) for each in judgements) for name in ("inside", "within_10_us", "host_known_within_10_us", "right")
-    }
+    counts = {name: sum(each[name] for each in judgements) for name in ("inside", "within_10_us", "host_known_within_10_us", "right")}
     print({**counts, "of": len(judgements), "failed": len(content["failed"])})
 
 
@@ -592,8 +597,7 @@ def _line(found: dict[str, Any]) -> str:
     marks = " ".join(("" if found[name] else "NOT ") + name for name in ("inside", "within_10_us", "right"))
     return (
         f"{marks} | clocks {clocks} | {counts['matched']}+{counts['unmatched']} {counts['by']} | step {step and round(step)} | "
-        f"planted {found['planted']}, named {late or None} | {found['bytes'] / 1e6:.2f} MB {found['read_s']} s"
-        + "".join(f"\n    {warning[:160]}" for warning in found["warnings"][:4])
+        f"planted {found['planted']}, named {late or None}" + "".join(f"\n    {warning[:160]}" for warning in found["warnings"][:4])
     )
 
 
@@ -636,8 +640,7 @@ def main() -> None:
     failed = [failure for which in sys.argv[3:] or PASSES for failure in launcher.ran(which)]
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
     content = {
-        "what": f"{TURNS} turns of {STEPS} steps of each job, recorded; the median of {MEASURED} measured ones in each turn, each as long "
-        "as on its slowest rank, in µs",
+        "what": f"{TURNS} turns of {STEPS} steps of each job, one step each after the other, and the medians of them in µs",
         "device": torch.cuda.get_device_name(),
         "gpus": gpus,
         "rows": ROWS,

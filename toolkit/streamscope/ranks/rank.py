@@ -68,20 +68,22 @@ def needed(trace: Trace) -> Trace:
     """Return a trace without short ranges and without what no analysis of many ranks asks for."""
     spans = trace.spans
     rows = np.flatnonzero((spans.kind != SpanKind.RANGE) | (spans.duration_ns >= SHORT_RANGE_NS))
-    new_row = np.full(len(spans), -1, np.int64)
+    return replace(of_rows(trace, rows), counters=Counters(), markers=Markers(), memory=Allocations())
+
+
+def of_rows(trace: Trace, rows: IntArray) -> Trace:
+    """Return a trace of some of its spans, with what is told of them."""
+    new_row = np.full(len(trace.spans), -1, np.int64)
     new_row[rows] = np.arange(len(rows))
     waits = trace.origins.row_waits
     waits = new_row[waits[(waits < len(new_row)).all(axis=1)]]
     return replace(
         trace,
-        spans=spans.select(rows),
+        spans=trace.spans.select(rows),
         origins=replace(trace.origins, row_waits=waits[(waits >= 0).all(axis=1)]),
         collectives=trace.collectives.at(new_row),
         peers=trace.peers.at(new_row),
         sites=trace.sites.at(new_row),
-        counters=Counters(),
-        markers=Markers(),
-        memory=Allocations(),
     )
 
 
