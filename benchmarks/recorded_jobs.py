@@ -527,10 +527,11 @@ def step_us(job: Job) -> float:
 
 
 def changed(job: Job, case: JobCase) -> Any:
-    """Predict a job without overlap or, where it has one, without its straggler: a stage of a pipeline is like no other."""
+    """Predict a job without overlap or, where it has one, without what makes rank 1 late; where its kernels are longer, like rank 0."""
     if not case.late:
         return job.what_if().serial()
-    return job.what_if(rank=1).without("*sin*") if case.kind == "pp" else job.what_if(rank=1).like(rank=0)
+    late = job.what_if(rank=1)
+    return late.like(rank=0) if case.late == "shapes" else late.without("*sin*" if case.late == "augment" else "load batch")
 
 
 def predicted(job: Job, case: JobCase) -> dict[str, Any]:
@@ -541,7 +542,7 @@ def predicted(job: Job, case: JobCase) -> dict[str, Any]:
         found = changed(job, case)
     except ss.StreamscopeError as error:
         return {"refused": error.message}
-    return {"predicted_us": step_us(found.job), "replay_error": found.replay_error, "range": list(found.host_range)}
+    return {"predicted_us": step_us(found.job), "replay_error": found.replay_error, "range": list(found.error_bar)}
 
 
 def turns_of(jobs: Mapping[str, Job], family: Sequence[JobCase]) -> list[dict[str, Any]]:

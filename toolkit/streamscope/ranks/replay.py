@@ -32,6 +32,8 @@ from streamscope.trace.trace import Trace
 
 MOST_TASKS = 1_000_000
 """Kernels, copies and sets of all ranks that are replayed: each costs Python some µs."""
+_NOISE_NS = 1_000
+"""A kernel that seems to end so much after the next one of its stream began ended before: recorders note both that closely, not closer."""
 _MOST_REPLAYS, _SETTLED_NS = 4, 1000.0
 """Replays end when no kernel's time changes by more."""
 
@@ -164,7 +166,7 @@ def waits_are_told(trace: Trace) -> bool:
 
 def _with_waits(trace: Trace, inferred: tuple[IntArray, IntArray] | None) -> Trace:
     """Return a trace whose event waits are told by rows of its spans: those of the file, and those inferred where it does not tell them."""
-    spans, origins = trace.spans, trace.origins
+    spans, origins = _without_noise(trace.spans), trace.origins
     earlier, later = origins.wait_rows(spans)
     if inferred is not None:
         earlier, later = (np.concatenate(each) for each in zip((earlier, later), inferred, strict=True))
@@ -172,6 +174,19 @@ def _with_waits(trace: Trace, inferred: tuple[IntArray, IntArray] | None) -> Tra
         spans = replace(spans, graph_node=np.full(len(spans), -1))  # Edges of graphs are among the waits.
     waits = np.unique(np.stack([earlier, later], axis=1), axis=0)
     return replace(trace, spans=spans, origins=replace(origins, row_waits=waits, waits=origins.waits[:0], complete=True))
+
+
+def _without_noise(spans: SpanTable) -> SpanTable:
+    """Return spans of which none overlaps the next one of its stream by the noise of timestamps."""
+    rows = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
+    stream = spans.stream_lanes[spans.lane[rows]]
+    order = np.lexsort((spans.start_ns[rows], stream))
+    earlier, later = rows[order[:-1]], rows[order[1:]]
+    over_ns = spans.end_ns[earlier] - spans.start_ns[later]
+    noisy = (np.diff(stream[order]) == 0) & (over_ns > 0) & (over_ns <= _NOISE_NS) & (spans.start_ns[earlier] < spans.start_ns[later])
+    end_ns = spans.end_ns.copy()
+    end_ns[earlier[noisy]] = spans.start_ns[later[noisy]]
+    return replace(spans, end_ns=end_ns)
 
 
 class _Meetings:

@@ -21,7 +21,18 @@ from streamscope.ranks.host_pace import pace_ranges, paced
 from streamscope.ranks.job import Job
 from streamscope.ranks.matching import matched
 from streamscope.ranks.replay import RankTimes, RankWork, replayed, retimed_trace, waits_are_told, works_of
-from streamscope.ranks.work_changes import alone, buckets, faster_links, in_place_of, merged, named, one_at_a_time, slowed_by_collectives
+from streamscope.ranks.work_changes import (
+    alone,
+    buckets,
+    faster_links,
+    in_place_of,
+    merged,
+    named,
+    one_at_a_time,
+    slowed_by_collectives,
+    without_ranges,
+    without_waits,
+)
 from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
@@ -43,8 +54,8 @@ _HOSTS = (
     "bound by hosts, in part: for the same calls they take longer on some ranks, in some steps and in some recordings than in others. With "
     "quick and with slow ones it would be {} to {}"
 )
-_HOSTS_DECIDE = 0.05
-"""Where the pace of hosts changes a prediction by more, it is told."""
+_EQUAL_RUNS = 0.05
+"""Runs of one job differ by as much where GPUs decide. Where the pace of hosts changes a prediction by more, it is told."""
 _BESIDE = "{} ran beside others, and none alike ran alone, so alone they may be shorter"
 _EVENTS = "hosts still make the calls by which streams wait for each other: where hosts decide, it may be shorter without them"
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -195,29 +206,35 @@ class JobPrediction(Result):
     def _times(self) -> list[RankTimes]:
         return replayed(self.works, self.recorded)
 
-    @cached_property
-    def host_range(self) -> tuple[float, float]:
-        """How much shorter and longer it would take with quick and with slow hosts, as shares of the prediction.
+    @property
+    def error_bar(self) -> tuple[float, float]:
+        """How much shorter and longer it may be than predicted, as shares of the prediction.
 
-        Hosts that do the same differ between ranks and steps, and by more while a profiler records them. Their pace is the time of launches
-        over the usual time of the same calls. Quick and slow are the 5th and 95th percentile of all steps of all ranks, and 15 % beyond,
-        since another recording has other hosts. Near ``(0.0, 0.0)``, GPUs decide how long the job takes.
+        Equal runs differ by 5 %, also where GPUs decide. Hosts that do the same differ between ranks and steps, and by more while a
+        profiler records them. Their pace is the time of launches over the usual time of the same calls. Quick and slow are the 5th and
+        95th percentile of all steps of all ranks, and 15 % beyond, since another recording has other hosts. Waits of the GPU that nothing
+        in the files explains stay in the prediction; the bar has the job without them, too.
 
         Examples
         --------
         >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
         >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
         >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
-        >>> job.what_if().serial().host_range
-        (0.0, 0.0)
+        >>> job.what_if().serial().error_bar
+        (-0.05, 0.05)
         """
+        low, high = self._host_range
+        return low - _EQUAL_RUNS * (1 + low), high + _EQUAL_RUNS * (1 + high)
+
+    @cached_property
+    def _host_range(self) -> tuple[float, float]:
+        """How much shorter and longer it would be with quick and with slow hosts."""
         whole_ns = _length_ns(self.works, self._times)
-        found = []
-        for factors in zip(*self.recording.pace_ranges, strict=True):
-            same = all(factor == 1 for factor in factors)
-            works = self.works if same else [paced(work, factors[work.source]) for work in self.works]
-            found.append(_length_ns(works, self._times if same else replayed(works, self.recorded)) / whole_ns - 1)
-        return min(0.0, found[0]), max(0.0, found[1])
+        quick, slow = zip(*self.recording.pace_ranges, strict=True)
+        hosts = [[paced(work, factors[work.source]) for work in self.works] for factors in (quick, slow)]
+        hosts[0] = hosts[0] if self.recorded.simulated else [without_waits(work) for work in hosts[0]]
+        low, high = (_length_ns(works, replayed(works, self.recorded)) / whole_ns - 1 for works in hosts)
+        return min(0.0, low), max(0.0, high)
 
     @property
     def speedup(self) -> float:
@@ -256,9 +273,9 @@ class JobPrediction(Result):
     @property
     def _between(self) -> tuple[str, str] | None:
         """The range of the prediction in words, where hosts matter."""
-        if max(map(abs, self.host_range)) <= _HOSTS_DECIDE:
+        if max(map(abs, self._host_range)) <= _EQUAL_RUNS:
             return None
-        low, high = (f"{time_text(self._time_ns(self.job) * (1 + share))} ({share * 100:+.0f} %)" for share in self.host_range)
+        low, high = (f"{time_text(self._time_ns(self.job) * (1 + share))} ({share * 100:+.0f} %)" for share in self.error_bar)
         return low, high
 
     def timeline(self, *ranks: int) -> Timeline:
@@ -449,11 +466,24 @@ class JobPrediction(Result):
     def without(self, *patterns: str) -> JobPrediction:
         """Leave out kernels, copies, host functions or collectives, chosen as by `kernel`, with the host's time for them.
 
+        Where a name is that of ranges in which nothing was launched, such as the loading of a batch, the host does not spend their time.
+
         Raises
         ------
         TraceError
             Nothing is called like that, or nothing else is left.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("data-parallel").build(gpus=2, layers=2, width=256, rows=64)
+        >>> runs = ss.compare(function, *inputs, engines=["graph-dual"], gpus=2, device="simulated", progress=False)
+        >>> job = ss.read_ranks(runs["graph-dual"].trace.to_parquet("step.parquet"), progress=False)
+        >>> job.what_if().without("all_reduce").job.matched.whole.any()
+        np.False_
         """
+        hosts = self._without_ranges(patterns)
+        if hosts is not None:
+            return hosts
         picked = self._picked(patterns)
         if not any(not one for each in picked for one in each):
             raise TraceError(f"nothing is left without {', '.join(patterns)!r}", hint="leave out less")
@@ -463,29 +493,51 @@ class JobPrediction(Result):
         ]
         return self._changed(works, f"without {self._words(picked, patterns)}")
 
+    def _without_ranges(self, patterns: Sequence[str]) -> JobPrediction | None:
+        """Leave out the first pattern that names no work but ranges of hosts, then the others; None where there is none."""
+        for at, pattern in enumerate(patterns):
+            try:
+                self._picked([pattern])
+            except TraceError:
+                times = self.recording.times
+                found = {rank: without_ranges(self.works[rank], times[self.works[rank].source], pattern) for rank in self._ranks}
+                if any(found.values()):
+                    works = [found.get(rank) or work for rank, work in enumerate(self.works)]
+                    changed = self._changed(works, f"without {pattern}{self._on}")
+                    others = (*patterns[:at], *patterns[at + 1 :])
+                    return changed.without(*others) if others else changed
+        return None
+
+    @property
+    def _ranks(self) -> Sequence[int]:
+        """Indices of the ranks that are changed."""
+        return range(len(self.works)) if self.rank is None else [self._index(self.rank)]
+
+    @property
+    def _on(self) -> str:
+        return "" if self.rank is None else f" on rank {self.rank}"
+
     def _picked(self, patterns: Sequence[str]) -> list[list[bool]]:
         """Tell of each task of each rank whether a pattern names it; each pattern names some on some rank."""
         if not patterns:
             raise TraceError("a name of kernels is missing", hint='for example "relu*"')
-        ranks = range(len(self.works)) if self.rank is None else [self._index(self.rank)]
         found = [[False] * len(work.tasks) for work in self.works]
         for pattern in patterns:
             wrong: list[TraceError] = []
-            for at in ranks:
+            for at in self._ranks:
                 try:
                     picked = named(self.works[at], pattern)
                 except TraceError as error:
                     wrong.append(error)
                 else:
                     found[at] = [one or other for one, other in zip(found[at], picked, strict=True)]
-            if len(wrong) == len(ranks):
+            if len(wrong) == len(self._ranks):
                 raise wrong[0]
         return found
 
     def _words(self, picked: Sequence[Sequence[bool]], patterns: Sequence[str]) -> str:
         tasks = [task for work in self.works for task in work.tasks]
-        on = "" if self.rank is None else f" on rank {self.rank}"
-        return picked_words(tasks, [one for each in picked for one in each], patterns) + on
+        return picked_words(tasks, [one for each in picked for one in each], patterns) + self._on
 
     def _index(self, number: int) -> int:
         for at, rank in enumerate(self.recorded.ranks):
@@ -519,7 +571,7 @@ class JobPrediction(Result):
                 "changes": list(self.changes),
                 "length_us": {name: job.length_ns / 1e3 for name, job in jobs.items()},
                 "step_us": {name: job.step_us for name, job in jobs.items()},
-                "host_range": self.host_range,
+                "error_bar": self.error_bar,
                 "speedup": None if math.isinf(self.speedup) else self.speedup,
                 "ranks": [{"rank": rank.number, "recorded": vars(one), "predicted": vars(other)} for rank, one, other in each],
                 "notes": list(self.notes),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -13,9 +14,9 @@ from streamscope.arrays import BoolArray, FloatArray, IntArray
 from streamscope.errors import TraceError
 from streamscope.predicting.scenario import chosen
 from streamscope.predicting.tasks import Task
-from streamscope.ranks.replay import RankWork
+from streamscope.ranks.replay import RankTimes, RankWork
 from streamscope.ranks.waiting import Coverage
-from streamscope.trace.spans import SpanTable
+from streamscope.trace.spans import SpanKind, SpanTable
 
 _BESIDE = 0.05
 """Work with more of its time beside other work of its GPU did not run alone."""
@@ -70,6 +71,26 @@ def _paired(late: RankWork, other: RankWork, numbers: tuple[int, int]) -> list[t
     if tokens[0] != tokens[1]:
         raise TraceError(f"{_UNLIKE.format(*numbers)}: they do not take part in the same sequence of collectives", hint=_OTHERWISE)
     return list(zip(*present, strict=True))
+
+
+def without_ranges(work: RankWork, recorded: RankTimes, pattern: str) -> RankWork | None:
+    """Return work whose host does not spend the time of ranges of a name; None where there are none."""
+    spans = work.trace.spans
+    codes = [code for code, name in enumerate(spans.names) if fnmatchcase(name, pattern)]
+    rows = np.flatnonzero((spans.kind == SpanKind.RANGE) & np.isin(spans.name, codes))
+    if not len(rows):
+        return None
+    shift_ns = round(work.begin_ns) - work.run_start_ns
+    ranges = Coverage(union(spans.start_ns[rows] + shift_ns, spans.end_ns[rows] + shift_ns))
+    free_ns, back_ns = (np.rint(np.array(each)[work.kept]).astype(np.int64) for each in (recorded.free_ns, recorded.back_ns))
+    gone_ns = ranges.within(free_ns, back_ns).tolist()
+    tasks = [replace(task, call_ns=max(0.0, task.call_ns - ns)) if ns else task for task, ns in zip(work.tasks, gone_ns, strict=True)]
+    return replace(work, tasks=tuple(tasks))
+
+
+def without_waits(work: RankWork) -> RankWork:
+    """Return work without long waits of the GPU that nothing explains."""
+    return replace(work, tasks=tuple(replace(task, gap_ns=0.0) if task.gap_ns >= KERNEL_WAIT_BELOW_NS else task for task in work.tasks))
 
 
 def faster_links(work: RankWork, scale: float, latency_ns: Mapping[int, float]) -> RankWork:
@@ -198,7 +219,7 @@ def one_at_a_time(work: RankWork) -> RankWork:
 
     A collective comes right behind the last work that it waits for: within a CUDA graph no launches tell its place, and all ranks have to
     agree on it. Delays behind what it waited for beside others, such as for a free multiprocessor, are those between pieces of one stream
-    then: the median at most. Waits of 30 µs and more in which no other work of the GPU ran stay, as in `ss.what_if`.
+    then: the median at most. Of waits of 30 µs and more, the part stays in which no other work of the GPU ran, as in `ss.what_if`.
     """
     work = _collectives_first(work)
     stream = work.trace.spans.stream_lanes[work.trace.spans.lane].tolist()
@@ -209,13 +230,13 @@ def one_at_a_time(work: RankWork) -> RankWork:
         if task.rows and {lane[one] for one in task.after} == {own} and task.gap_ns < KERNEL_WAIT_BELOW_NS
     ]
     usual_ns = float(np.median(short_ns)) if short_ns else 0.0
-    stays = [gap_ns >= KERNEL_WAIT_BELOW_NS and free_ns > _BESIDE * gap_ns for gap_ns, free_ns in _free_ns(work)]
+    stays_ns = [free_ns if gap_ns >= KERNEL_WAIT_BELOW_NS and free_ns > _BESIDE * gap_ns else 0.0 for gap_ns, free_ns in _free_ns(work)]
     tasks, last = list[Task](), -1
     for position, task in enumerate(work.tasks):
         if task.on_host or last < 0:
             tasks.append(task)
         else:
-            gap_ns = task.gap_ns if stays[position] else min(task.gap_ns, usual_ns)
+            gap_ns = stays_ns[position] or min(task.gap_ns, usual_ns)
             tasks.append(replace(task, after=tuple(sorted({*task.after, last})), gap_ns=gap_ns))
         last = last if task.on_host else position
     return replace(work, tasks=tuple(tasks))
