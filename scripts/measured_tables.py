@@ -12,7 +12,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, combinations
+from itertools import chain, combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -1063,6 +1063,73 @@ def recorded_ranks() -> str:
     return table(head, rows) + f"\nWith `hosts=`, all offsets are within 10 µs in {sum(told)} of the {len(told)} jobs that were asked so.\n"
 
 
+JOB_KINDS = (
+    ("`DistributedDataParallel`, repaired", ("ddp",)),
+    ("tensor-parallel, repaired", ("tp",)),
+    ("tensor-parallel in a CUDA graph, repaired", ("tp-graph",)),
+    ("data-parallel in a CUDA graph, repaired", ("dp-graph",)),
+    ("data-parallel in a CUDA graph, without overlap", ("dp-graph-serial",)),
+    ("pipeline-parallel, without the kernels that make a stage late", ("pp",)),
+    ("data-parallel by hand, without overlap", ("dp-serial",)),
+    ("the same, beside a program that has no second stream", ("dp-plain",)),
+)
+"""Jobs that were predicted, by the job that was run so."""
+
+
+def predicted_ranks() -> str:
+    """Return how far predictions of whole jobs are from runs that took turns with them, and how far turns of one job are apart."""
+    rows = _predicted("turns")
+    every = [run for _, runs in JOB_KINDS for run in runs]
+    lines = []
+    for name, runs in (*JOB_KINDS, ("all", every)):
+        own = [row for row in rows if row["run"] in runs]
+        lines.append([name, str(len(own)), _worst(_off_run(own)), _worst(_turns_apart(own)), _held(own)])
+    equal = [abs(row["recorded_us"] / row["run_us"] - 1) for row in rows if row["job"] == "ddp-once"]
+    apart = _predicted("blocks")
+    blocks = [row for row in apart if row["run"] != "dp-plain"]
+    return (
+        table(["a job, and its change", "predictions", "off: median, worst", "one turn from the other", "in the error bar"], lines)
+        + "\nA job that is late once is in its median step the same as the one that never is. In one turn, the two are "
+        + f"{_worst(equal)} apart.\n\nPredictions held out, of jobs that were recorded one after the other, on any core, with 512 and "
+        + f"1,024 rows: {len(blocks)}, off by {_worst(_off_run(blocks))} (median, worst); blocks of one job are "
+        + f"{_worst(_turns_apart(blocks))} apart. In the error bar: {_held(blocks)}; "
+        f"with programs that have no second stream, {_held(apart)}.\n"
+    )
+
+
+def _predicted(kind: str) -> list[Any]:
+    """Return predictions of all hosts: of ``turns``, step by step in one recording, or of ``blocks``."""
+    hosts = enumerate(data("recorded_jobs")["hosts"])
+    return [{**row, "host": at} for at, host in hosts for row in host.get(kind, []) if "predicted_us" in row]
+
+
+def _held(rows: Sequence[Any]) -> str:
+    return f"{sum(_in_range(row) for row in rows)} of {len(rows)}"
+
+
+def _worst(errors: Sequence[float]) -> str:
+    return f"{100 * statistics.median(errors):.1f} %, {100 * max(errors):.1f} %"
+
+
+def _off_run(rows: Iterable[Any]) -> list[float]:
+    """Return the errors of predicted steps, beside the run by the same recorder in the same turn."""
+    return [abs(row["predicted_us"] / row["run_us"] - 1) for row in rows]
+
+
+def _turns_apart(rows: Iterable[Any]) -> list[float]:
+    """Return how far steps of one job are apart from one turn to the next, by one recorder."""
+    turns: dict[tuple[object, ...], dict[int, float]] = {}
+    for row in rows:
+        for name, time in (("job", "recorded_us"), ("run", "run_us")):
+            turns.setdefault((row["host"], row["recorder"], row["rows"], row[name]), {})[row["turn"]] = row[time]
+    return [abs(one / other - 1) for each in turns.values() for one, other in pairwise(each.values())]
+
+
+def _in_range(row: Mapping[str, Any]) -> bool:
+    low, high = row["range"]
+    return bool(1 + low <= row["run_us"] / row["predicted_us"] <= 1 + high)
+
+
 def batches(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the cases of a headline that are batches."""
     return [(batch, one) for batch, one in found.items() if batch.isdigit()]
@@ -1111,6 +1178,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "headline-batched": headline_batched,
     "decoder": decoder,
     "planted-jobs": planted_jobs,
+    "predicted-ranks": predicted_ranks,
     "recorded-ranks": recorded_ranks,
 }
 

@@ -86,8 +86,41 @@ class TestHosts:
     def test_hosts_of_a_model_are_always_the_same(self):
         assert Step(rows=64, width=64, columns=(64, 64)).run().what_if().link(scale=2).error_bar == (-0.05, 0.05)
 
+    def test_waits_that_nothing_explains_are_in_the_bar(self):
+        rows = [("launch", "a", "host", 0, 5, 0), ("launch", "b", "host", 5, 10, 1)]
+        rows += [("kernel", "a", "main", 10, 110, 0), ("kernel", "b", "main", 310, 410, 1)]  # Nothing tells what b waited for.
+        low, high = Job.of([rank_of(0, rows, 0)]).what_if().error_bar
+        assert low == pytest.approx(0.95 * 210 / 410 - 1, abs=0.01)
+        assert high == pytest.approx(0.05, abs=0.01)
+
+    def test_a_repaired_rank_keeps_the_pace_of_its_host(self):
+        slow = launched(10, 20)
+        assert slow.what_if(rank=1).like(rank=0).job.length_ns == pytest.approx(slow.length_ns, rel=0.03)
+        assert slow.what_if(rank=0).like(rank=1).job.length_ns == pytest.approx(slow.length_ns, rel=0.03)
+
+    def test_a_host_without_a_range_does_not_spend_its_time(self):
+        def job(sleep_us):
+            rows = [("launch", "a", "host", 0, 5, 0), ("kernel", "a", "main", 5, 25, 0)]
+            rows += [("range", "load batch", "host ranges", 5, 6 + sleep_us), ("range", "step", "host ranges", 0, 50 + sleep_us)]
+            rows += [("launch", "b", "host", 30 + sleep_us, 35 + sleep_us, 1), ("kernel", "b", "main", 35 + sleep_us, 45 + sleep_us, 1)]
+            return Job.of([rank_of(0, rows, 0)])
+
+        found = job(100).what_if(rank=0).without("load*")
+        assert found.changes == ("without load* on rank 0",)
+        assert found.job.length_ns == pytest.approx(job(-1).length_ns, abs=2000)
+        assert job(100).what_if().without("load batch", "b").job.length_ns == 20_000  # Of kernel a.
+        with pytest.raises(TraceError, match="load batches"):
+            job(100).what_if().without("load batches")
+
 
 class TestReplay:
+    def test_work_of_one_stream_stays_in_order_where_timestamps_overlap_a_little(self):
+        rows = [("launch", "graph", "host", 0, 5, 0)]
+        rows += [("kernel", f"k{at}", f"main{' · 2' * (at % 2)}", 10 + 100 * at, 110.3 + 100 * at, 0) for at in range(3)]
+        found = Job.of([rank_of(0, rows, 0)]).what_if().without("k0").job.ranks[0].trace
+        assert span_us(found, "k1")[0] == pytest.approx(10, abs=1)
+        assert span_us(found, "k2")[0] == pytest.approx(110, abs=1)
+
     @settings(max_examples=20, deadline=None)
     @given(
         count=st.integers(2, 4), seed=st.integers(0, 99), late=st.floats(0, 500), idle=st.floats(0, 500),

@@ -34,8 +34,14 @@ def pace_ranges(job: Job) -> list[tuple[float, float]]:
     if not len(known) or job.simulated:
         return [(1.0, 1.0)] * len(job.ranks)
     quick, slow = (np.percentile(known, (_QUICK, _SLOW)) * (1 / _NEXT, _NEXT)).tolist()
-    own = [float(np.median(row[~np.isnan(row)])) if not np.isnan(row).all() else 1.0 for row in found]
-    return [(min(1.0, quick / one), max(1.0, slow / one)) for one in own]
+    return [(min(1.0, quick / own), max(1.0, slow / own)) for own in usual_paces(job)]
+
+
+def usual_paces(job: Job) -> list[float]:
+    """Return the pace of each rank's host in its median step: 1.1 takes a tenth longer than usual for the same calls."""
+    if job.simulated:
+        return [1.0] * len(job.ranks)
+    return [float(np.median(row[~np.isnan(row)])) if not np.isnan(row).all() else 1.0 for row in _paces(job)]
 
 
 def _paces(job: Job) -> FloatArray:

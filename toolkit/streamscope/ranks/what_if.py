@@ -17,7 +17,7 @@ from streamscope.errors import OutputError, TraceError
 from streamscope.predicting.prediction import predicted_device
 from streamscope.predicting.scenario import checked_factor, is_factor, picked_words, scaled, without
 from streamscope.ranks.clocks import Clocks
-from streamscope.ranks.host_pace import pace_ranges, paced
+from streamscope.ranks.host_pace import pace_ranges, paced, usual_paces
 from streamscope.ranks.job import Job
 from streamscope.ranks.matching import matched
 from streamscope.ranks.replay import RankTimes, RankWork, replayed, retimed_trace, waits_are_told, works_of
@@ -129,6 +129,11 @@ class _Recording:
     def pace_ranges(self) -> list[tuple[float, float]]:
         """Factors on the host's time of each rank, for a quick and for a slow host."""
         return pace_ranges(self.job)
+
+    @cached_property
+    def paces(self) -> list[float]:
+        """Pace of each rank's host."""
+        return usual_paces(self.job)
 
     def of_one_size(self) -> list[str]:
         """Name the kinds of collectives whose latency is not known."""
@@ -339,7 +344,7 @@ class JobPrediction(Result):
         """Repair the chosen rank: its kernels and its host do what those of another rank do, at the same times.
 
         So kernels that the other rank does not have are gone, and those that it has besides are there. Transfers stay: a slow link is no
-        property of one rank's work.
+        property of one rank's work. Its host keeps the pace of its launches: that is chance, and the next run has it, too.
 
         Parameters
         ----------
@@ -363,7 +368,8 @@ class JobPrediction(Result):
             raise TraceError("which rank is to be repaired was not said", hint="for example job.what_if(rank=2).like(rank=1)")
         late, other = self._index(self.rank), self._index(rank)
         works = list(self.works)
-        works[late] = in_place_of(works[late], works[other], (self.rank, rank))
+        paces = self.recording.paces
+        works[late] = paced(in_place_of(works[late], works[other], (self.rank, rank)), paces[late] / paces[works[other].source])
         return self._changed(works, f"rank {self.rank} like rank {rank}")
 
     def link(self, scale: float) -> JobPrediction:
