@@ -215,7 +215,7 @@ class JobPrediction(Result):
     def error_bar(self) -> tuple[float, float]:
         """How much shorter and longer it may be than predicted, as shares of the prediction.
 
-        Equal runs differ by 5 %, also where GPUs decide. Hosts that do the same differ between ranks and steps, and by more while a
+        Equal runs differ by some 5 %, also where GPUs decide. Hosts that do the same differ between ranks and steps, and by more while a
         profiler records them. Their pace is the time of launches over the usual time of the same calls. Quick and slow are the 5th and
         95th percentile of all steps of all ranks, and 15 % beyond, since another recording has other hosts. Waits of the GPU that nothing
         in the files explains stay in the prediction; the bar has the job without them, too.
