@@ -221,8 +221,9 @@ def test_notebook_on_several_gpus_shows_what_it_speaks_of(executed_once):
     tables = (re.findall(r"<td>(.*?)</td>", html) for html in outputs(executed, "text/html") if "dataframe" in html)
     shapes = (("by engine", 6), ("by rows", 5), ("by pieces", 4), ("pipelines", 4))
     found = {name: np.array(cells, float).reshape(-1, columns) for cells, (name, columns) in zip(tables, shapes, strict=True)}
-    graph, graph_dual = found["by engine"][-2:, 3]  # exposed
-    assert graph_dual == pytest.approx(0.7 * graph, rel=0.03)  # Two H200 measured 0.71, and 0.68 on another day.
+    (graph, graph_dual), (exposed, exposed_dual) = found["by engine"][-2:, [0, 3]].T
+    assert graph_dual == pytest.approx(0.87 * graph, rel=0.03)  # Two H200 took 461 µs and 402.
+    assert exposed_dual < 0.8 * exposed  # There it was 0.68, of recordings by events: these may be off by 0.2.
     assert np.all(np.diff(found["by rows"][:, 2]) > 0)  # hidden
     assert np.all(np.diff(found["by pieces"][:, 0]) > 0)  # makespan
     gpipe, one_forward_one_backward = found["pipelines"][-2:, 3]  # exposed, with eight micro-batches
