@@ -41,6 +41,7 @@ def fitted_links(found: Mapping[str, Any]) -> LinkModel:
         raise DeviceError(f"no readings of {', '.join(missing)}", hint=str(found["errors"].get(missing[0], "the time was up; try again")))
     machine = steps["machine"][0]
     costs = _costs(found)
+    gaps = _gaps(steps, gpus, costs)
     values: dict[str, Any] = {
         "collective_points": {gpus: {kind: _durations(_tabled(steps, kind), costs) for kind in COLLECTIVES}},
         "channel_points": {gpus: {kind: _channels(steps[kind]) for kind in COLLECTIVES}},
@@ -48,11 +49,11 @@ def fitted_links(found: Mapping[str, Any]) -> LinkModel:
         "hop_ns": _hop_ns(steps, gpus),
         "call_points": _calls(steps, gpus),
         "peer_points": _copies(steps, costs),
-        **_graphs(steps, gpus, costs),
+        **_graphs(steps, costs),
+        **gaps,
         **_neighbours(steps["neighbours"]),
     }
-    how = _how(gpus, costs, _gaps(steps, gpus, costs))
-    return LinkModel(**values, provenance=_provenance(machine, found["date"], gpus, how))
+    return LinkModel(**values, provenance=_provenance(machine, found["date"], gpus, _how(gpus, costs, gaps)))
 
 
 def _tabled(steps: _Steps, kind: str) -> list[_Reading]:
@@ -85,8 +86,8 @@ def _hop_ns(steps: _Steps, gpus: int) -> float:
     return _whole(max(1.0, median(longer) / (gpus - 1)))
 
 
-def _graphs(steps: _Steps, gpus: int, costs: CostModel) -> dict[str, float]:
-    """Return the times of a graph over several GPUs beyond those of its nodes, and the host's time for its launch."""
+def _graphs(steps: _Steps, costs: CostModel) -> dict[str, float]:
+    """Return the times of a graph over several GPUs beyond those of its nodes, and the host's time for its launch; gaps as built in."""
     short = [each for kind in COLLECTIVES for each in steps[kind] if each["nbytes"] <= _SHORT_BYTES and "graph_ns" in each]
     built_in = LinkModel.load()
     return {
@@ -94,7 +95,6 @@ def _graphs(steps: _Steps, gpus: int, costs: CostModel) -> dict[str, float]:
         "graph_join_ns": _whole(max(1.0, median(each["graph_alone_ns"] - each["graph_ns"] for each in short))),
         "graph_behind_ns": _behind_ns(steps, costs),
         **{name: getattr(built_in, name) for name in _GAPS},
-        **_gaps(steps, gpus, costs),
     }
 
 

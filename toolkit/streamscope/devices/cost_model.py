@@ -409,8 +409,8 @@ class CostModel:
     def _transfer_ns(self, cost: Cost) -> float:
         """Return how long the bytes take at the rate of the cache, and of memory where the cache has them no more."""
         touched, largest = max(cost.bytes, cost.touched_bytes), self.cache_mb * 1e6
-        cold = min(touched, sum(nbytes for nbytes, since in cost.reuse if since > largest))
-        return touched / self._rate_gb_s(cost) if touched > largest else (touched - cold) / self.cache_gb_s + cold / self.memory_gb_s
+        cold = touched if touched > largest else min(touched, sum(nbytes for nbytes, since in cost.reuse if since > largest))
+        return (touched - cold) / self.cache_gb_s + cold / self.memory_gb_s
 
     def _rate_gb_s(self, cost: Cost) -> float:
         """Return the bandwidth of memory or, for data that stays there, of the cache."""

@@ -229,9 +229,8 @@ class Job(Result):
         """Tell how many messages do not say which way they went."""
         rows = self.matched.parts.is_kind(BOTH_WAYS) & (self.matched.operation >= 0)
         count = len(np.unique(self.matched.operation[rows]))
-        return (
-            [f"{counted(count, 'message')} without a direction: they join no clocks, and no rank is called late in them"] if count else []
-        )
+        told = f"{counted(count, 'message')} without a direction: they join no clocks, and no rank is called late in them"
+        return [told] if count else []
 
     @property
     def typical_step(self) -> int | None:

@@ -39,7 +39,7 @@ class NamedWork:
 
     @classmethod
     def of(cls, rank: Rank, rows: IntArray, inside_ns: Any) -> NamedWork:
-        """Return some spans, of which some time counts."""
+        """Sum up some spans by name: of each, the time inside that counts."""
         ns, counts = by_name(rank, rows, inside_ns)
         spans = rank.trace.spans
         copies = rows[spans.is_kind(MEMORY_KINDS)[rows]]

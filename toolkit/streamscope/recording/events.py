@@ -45,8 +45,8 @@ caches; in a branch of a graph it also has neighbours (benchmarks/results/record
 _OVERLAP_ERROR = 0.1
 """How far the overlap of streams may be off then: branches of a graph begin up to 2 µs apart, and no event tells when."""
 _EXPOSED = (
-    "which share of the communication is exposed may be off by 0.17 in this graph: events tell when its kernels and collectives ended, "
-    "and not when those began that run beside others"
+    "the exposed share of the communication may be off by 0.17 in this graph: events tell when its kernels and collectives ended, "
+    "but not when those that run beside others began"
 )
 """The worst of 12 shares against PyTorch's profiler, of graphs with a stream for communication (benchmarks/results/recorded_hosts.json)."""
 

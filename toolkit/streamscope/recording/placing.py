@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -92,15 +93,15 @@ def begun_when_free(steps: Sequence[Step], starts_ns: Mapping[int, float], durat
     """
     ends = {index: start + durations_ns[index] for index, start in starts_ns.items()}
     found = dict(starts_ns)
-    on: dict[tuple[int, LaunchKind], list[int]] = {}
-    for index in starts_ns:
+    kernels, collectives = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for index in sorted(starts_ns, key=starts_ns.__getitem__):
         launch = cast("Issue", steps[index]).launch
-        on.setdefault((launch.gpu, launch.kind), []).append(index)
+        if launch.kind in (LaunchKind.KERNEL, LaunchKind.COLLECTIVE):
+            (kernels if launch.kind is LaunchKind.KERNEL else collectives)[launch.gpu].append(index)
     before = dependencies(steps)
-    for (gpu, kind), kernels in on.items():
-        parts = on.get((gpu, LaunchKind.COLLECTIVE), []) if kind is LaunchKind.KERNEL else []
+    for gpu, parts in collectives.items():
         last = -np.inf
-        for index in sorted(kernels, key=starts_ns.__getitem__) if parts else ():
+        for index in kernels[gpu]:
             start = starts_ns[index]
             free = min(start, max([last, *(ends[other] for other in before[index])]))
             last = max(last, ends[index])
