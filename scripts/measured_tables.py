@@ -1083,16 +1083,16 @@ def predicted_ranks() -> str:
     lines = []
     for name, runs in (*JOB_KINDS, ("all", every)):
         own = [row for row in rows if row["run"] in runs]
-        lines.append([name, str(len(own)), _worst(_off_run(own)), _worst(_turns_apart(own)), _held(own)])
+        lines.append([name, str(len(own)), _worst(_off_run(own)), _worst(_turns_apart(own)), _bar(own), _held(own)])
     equal = [abs(row["recorded_us"] / row["run_us"] - 1) for row in rows if row["job"] == "ddp-once"]
     apart = _predicted("blocks")
     blocks = [row for row in apart if row["run"] != "dp-plain"]
     return (
-        table(["a job, and its change", "predictions", "off: median, worst", "one turn from the other", "in the error bar"], lines)
+        table(["a job, and its change", "predictions", "off: median, worst", "one turn from the other", "error bar, median", "in it"], lines)
         + "\nA job that is late once is in its median step the same as the one that never is. In one turn, the two are "
         + f"{_worst(equal)} apart.\n\nPredictions held out, of jobs that were recorded one after the other, on any core, with 512 and "
         + f"1,024 rows: {len(blocks)}, off by {_worst(_off_run(blocks))} (median, worst); blocks of one job are "
-        + f"{_worst(_turns_apart(blocks))} apart. In the error bar: {_held(blocks)}; "
+        + f"{_worst(_turns_apart(blocks))} apart. In the error bar, {_bar(blocks)} in the median: {_held(blocks)}; "
         f"with programs that have no second stream, {_held(apart)}.\n"
     )
 
@@ -1105,6 +1105,11 @@ def _predicted(kind: str) -> list[Any]:
 
 def _held(rows: Sequence[Any]) -> str:
     return f"{sum(_in_range(row) for row in rows)} of {len(rows)}"
+
+
+def _bar(rows: Sequence[Any]) -> str:
+    low, high = (100 * statistics.median(row["range"][end] for row in rows) for end in (0, 1))
+    return f"{low:+.0f} to {high:+.0f} %"
 
 
 def _worst(errors: Sequence[float]) -> str:
