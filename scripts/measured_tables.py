@@ -1088,7 +1088,7 @@ def predicted_ranks() -> str:
     apart = _predicted("blocks")
     blocks = [row for row in apart if row["run"] != "dp-plain"]
     return (
-        table(["a job, and its change", "predictions", "off: median, worst", "one turn from the other", "error bar, median", "in it"], lines)
+        table(["a job, and its change", "predictions", "off: median, worst", "between turns", "error bar, median", "in it"], lines)
         + "\nA job that is late once is in its median step the same as the one that never is. In one turn, the two are "
         + f"{_worst(equal)} apart.\n\nPredictions held out, of jobs that were recorded one after the other, on any core, with 512 and "
         + f"1,024 rows: {len(blocks)}, off by {_worst(_off_run(blocks))} (median, worst); blocks of one job are "
