@@ -46,6 +46,8 @@ STRENGTHS = 4
 GPU_HEADING, MOST_OF_SEVERAL = 20, 3
 COLUMNS = (0, 76, 250, 340)
 """Left edges of a GPU's words, in pixels from the gutter."""
+BOLD_LETTER = 0.58
+"""Width of a bold letter, as a share of the font's size."""
 MOST_BYTES = 100_000
 COLUMN_WIDTHS = (1.0, 2.0, 4.0, 8.0, 12.0)
 
@@ -202,7 +204,9 @@ def _gpu_heading(gpu: GpuWords, y: float) -> list[str]:
     said = [small_text(GUTTER + left, y, words) for left, words in zip(COLUMNS, gpu.words, strict=False)]
     if gpu.slowest:
         left = GUTTER + COLUMNS[len(gpu.words)]
-        said.append(text(left, y, gpu.slowest, font_size=11, fill=palette.SLOWER, text_anchor="start", font_weight=600))
+        fits = (WIDTH - MARGIN - left) / (BOLD_LETTER * len(gpu.slowest))  # A long reason is set smaller, so that its end is seen.
+        size = min(11, round(fits, 1))
+        said.append(text(left, y, gpu.slowest, font_size=size, fill=palette.SLOWER, text_anchor="start", font_weight=600))
     return [line, *said]
 
 
