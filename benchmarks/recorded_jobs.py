@@ -84,7 +84,7 @@ class JobCase:
 
     def step(self, number: int) -> str:
         """Return the name of one of its steps; before 0, those that are not looked at."""
-        return f"{self.label} {'warm' if number < 0 else f'turn {number // STEPS} step'} {number % STEPS}"
+        return f"{self.label} {'warm' if number < 0 else 'step'} {abs(number)}"
 
 
 CASES = (
@@ -469,13 +469,13 @@ def step_times(folder: Path) -> dict[str, dict[str, list[float]]]:
     return found
 
 
-def cut(job: Job, case: JobCase, turn: int) -> Job:
-    """Return the job of one turn: its steps out of those of all jobs, which are moved together on all ranks by the same time."""
+def cut(job: Job, case: JobCase, steps: slice) -> Job:
+    """Return some steps of a case out of those of all: what lies between them is taken out, on all ranks by the same time."""
     windows = []
     for rank in job.ranks:
         spans = rank.trace.spans
-        names = [code for code, text in enumerate(spans.names) if text.startswith(f"{case.label} turn {turn} step")]
-        rows = np.flatnonzero(np.isin(spans.name, names) & (spans.kind == SpanKind.RANGE))
+        names = [code for code, text in enumerate(spans.names) if text.startswith(f"{case.label} step ")]
+        rows = np.flatnonzero(np.isin(spans.name, names) & (spans.kind == SpanKind.RANGE))[steps]
         windows.append(np.stack([spans.start_ns[rows], spans.end_ns[rows]]) + rank.zero_ns)
     begin_ns, end_ns = np.moveaxis(np.stack(windows), 1, 0)
     between_ns = (begin_ns[:, 1:] - end_ns[:, :-1]).min(axis=0)  # A host that was late stays as late.
@@ -546,7 +546,7 @@ def predicted(job: Job, case: JobCase) -> dict[str, Any]:
 
 
 def turns_of(jobs: Mapping[str, Job], family: Sequence[JobCase]) -> list[dict[str, Any]]:
-    """Return what is predicted of each job of a turn, and the steps of the runs that have it, in µs."""
+    """Return what is predicted of each job, and the steps of the runs that have it, in µs."""
     rows = []
     for case in family:
         # Jobs without overlap are predicted from the one with it.
@@ -566,16 +566,15 @@ def read(folder: Path) -> None:
     content |= {"jobs": {}, "turns": []}
     for family in families_on(content["gpus"], content["rows"]):
         content["jobs"] |= {case.label: {"whole": case.whole or None, "step_us": times.get(case.label, {})} for case in family}
-        for recorder, turn in product(PASSES[1:], range(TURNS)):
-            place = folder / recorder / family[0].label
-            if not any(place.glob("*")):
-                continue
-            whole = ss.read_ranks(place, progress=False)
-            jobs = {case.name: cut(whole, case, turn) for case in family}
-            for case in family if not turn else ():
-                found = content["jobs"][case.label][recorder] = judged(jobs[case.name], case)
-                print(f"{case.label:24}{recorder:8}{_line(found)}", flush=True)
-            content["turns"] += [{"recorder": recorder, "turn": turn} | row for row in turns_of(jobs, family)]
+        for recorder in (each for each in PASSES[1:] if any((folder / each / family[0].label).glob("*"))):
+            recorded = ss.read_ranks(folder / recorder / family[0].label, progress=False)
+            for turn in (None, *range(TURNS)):  # The whole recording, and its parts.
+                steps = slice(None) if turn is None else slice(turn * STEPS, (turn + 1) * STEPS)
+                jobs = {case.name: cut(recorded, case, steps) for case in family}
+                for case in family if turn is None else ():
+                    found = content["jobs"][case.label][recorder] = judged(jobs[case.name], case)
+                    print(f"{case.label:24}{recorder:8}{_line(found)}", flush=True)
+                content["turns"] += [{"recorder": recorder, "turn": turn} | row for row in turns_of(jobs, family)]
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     judgements = [row[recorder] for row in content["jobs"].values() for recorder in PASSES[1:] if recorder in row]
     counts = {name: sum(each[name] for each in judgements) for name in ("inside", "within_10_us", "host_known_within_10_us", "right")}
