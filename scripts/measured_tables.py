@@ -1095,7 +1095,8 @@ def predicted_ranks() -> str:
         table(
             ["a job, and its change", "predictions", "off: median, worst", "halves", "between halves", "error bar, median", "in it"], lines
         )
-        + f"\nOf one program, predictions from whole recordings are off by {_worst(like)}; {far} of {len(like)} by more than 15 %.\n"
+        + "\nBut for the program that has no second stream, predictions from whole recordings are off by "
+        + f"{_worst(like)}; {far} of {len(like)} by more than 15 %.\n"
         + "A job that is late once is in its median step the same as the one that never is. In one recording, the two are "
         + f"{_worst(equal)} apart.\n\nPredictions held out, of jobs that were recorded one after the other, on any core, with 512 and "
         + f"1,024 rows: {len(blocks)}, off by {_worst(_off_run(blocks))} (median, worst); blocks of one job are "
