@@ -53,15 +53,15 @@ def in_turns_us(calls: Mapping[str, Callable[[], Any]]) -> dict[str, tuple[float
 
 def copy_us(copying: Copying) -> float:
     """Return what the kernel that copies the arrays of a call takes on the device: from graphs of 1 and of 11 of it."""
-    arguments, kernel = copying._kept  # noqa: SLF001
-    blocks = next(node.grid[0] for node in copying._graph.nodes if "copied_arguments" in node.name)  # noqa: SLF001
-    launch = partial(libraries().driver.launchKernel, kernel.ptr, blocks, 1, 1, COPYING_THREADS, 1, 1, 0)
+    copy = copying._copies[-1]  # noqa: SLF001 — set last
+    blocks = next(node.grid[0] for node in copy.graph.nodes if "copied_arguments" in node.name)
+    launch = partial(libraries().driver.launchKernel, copying._kernel.ptr, blocks, 1, 1, COPYING_THREADS, 1, 1, 0)  # noqa: SLF001
     times = []
     for count in (1, 11):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             for _ in range(count):
-                launch(torch.cuda.current_stream().cuda_stream, arguments.address, 0)
+                launch(torch.cuda.current_stream().cuda_stream, copy.arguments.address, 0)
         times.append(statistics.median(elapsed_us(graph.replay) for _ in range(TURNS)))
     return (times[1] - times[0]) / 10
 

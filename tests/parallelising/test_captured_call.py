@@ -28,12 +28,15 @@ class Copying:
     """As `quick_call.Copying`, by the host."""
 
     def __init__(self, targets, graph):
-        self.targets, self.graph = targets, graph
+        self.targets, self.graph, self.launches = targets, graph, {}
 
-    def launch(self, addresses, stream):
-        for (start, end), address in zip(self.targets, addresses, strict=True):
-            ctypes.memmove(start, address, end - start)
-        self.graph.launch_on(stream)
+    def set(self, addresses):
+        def launch(stream):
+            for (start, end), address in zip(self.targets, addresses, strict=True):
+                ctypes.memmove(start, address, end - start)
+            self.graph.launch_on(stream)
+
+        return launch
 
 
 @pytest.fixture(autouse=True)

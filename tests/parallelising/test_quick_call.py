@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.parallelising.like_cupy import Like
 
+from streamscope.errors import DeviceError
 from streamscope.parallelising import device_arrays, quick_call
 from streamscope.parallelising.device_arrays import key
 from streamscope.parallelising.quick_call import Addresses, Copying, address_reader, alike
@@ -81,20 +82,22 @@ def test_guards_tell_whatever_a_call_has_to_compare(torch):
 
 
 class Graph:
-    """A graph with the kernel that copies before its nodes, by the host: arguments are read when they are set, and count from then on."""
+    """A graph, or one with the kernel that copies before its nodes, by the host: its arguments count from when they are read anew."""
 
-    def __init__(self):
-        self.sets = 0
+    def __init__(self, whole=None):
+        self.sets, self.whole = 0, whole
 
     def behind(self, kernel, blocks, threads, arguments):
-        self.table, self.values = (ctypes.c_void_p.from_address(ctypes.c_void_p.from_address(arguments + 8 * n).value) for n in range(2))
-        self.blocks = blocks
-        return self, self.set
+        copy = Graph(self)
+        copy.table, copy.values = (ctypes.c_void_p.from_address(ctypes.c_void_p.from_address(arguments + 8 * n).value) for n in range(2))
+        copy.blocks = blocks
+        return copy, copy.read_anew
 
-    def set(self):
-        self.sets += 1
+    def read_anew(self):
+        self.whole.sets += 1
         addresses = (ctypes.c_uint64 * 4).from_address(ctypes.addressof(self.values))
         self.sources = [0 if address is None else address for address in addresses]
+        return 0
 
     def launch_on(self, stream):
         for array, target, first, size in np.ctypeslib.as_array(
@@ -110,30 +113,41 @@ def on_host(monkeypatch):
     monkeypatch.setattr(quick_call, "libraries", lambda: lib)
 
 
+def launch(copying, addresses):
+    (copying.launches.get(addresses) or copying.set(addresses))(0)
+
+
 @pytest.mark.parametrize("sizes", [[1], [0], [8192, 0, 8193], [50_000, 3, 0, 100]])
-def test_all_bytes_are_copied_and_addresses_set_where_they_are_others(on_host, sizes):
+def test_all_bytes_are_copied_and_addresses_set_where_they_are_new(on_host, sizes):
+    """Those of two buffers, which take turns, are set once."""
     random, targets, graph = np.random.default_rng(0), [np.zeros(size, np.uint8) for size in sizes], Graph()
     copying = Copying([(each.ctypes.data, each.ctypes.data + each.nbytes) for each in targets], graph)
-    first, second = ([random.integers(1, 99, size, np.uint8) for size in sizes] for _ in range(2))
-    for given_arrays, sets in ((first, 1), (first, 1), (second, 2), (first, 3)):
+    first, second, third = ([random.integers(1, 99, size + 1, np.uint8) for size in sizes] for _ in range(3))
+    for given_arrays, sets in ((first, 1), (first, 1), (second, 2), (first, 2), (third, 3), (second, 3), (first, 4)):
         given_arrays[0] += 1
-        copying.launch(tuple(each.ctypes.data for each in given_arrays), 0)
-        assert all(map(np.array_equal, targets, given_arrays))
+        launch(copying, tuple(each.ctypes.data for each in given_arrays))
+        assert all(np.array_equal(target, given_array[:-1]) for target, given_array in zip(targets, given_arrays, strict=True))
         assert graph.sets == sets
 
 
-def test_after_ctrl_c_while_addresses_are_set_they_are_set_again(on_host):
-    target, source, graph = np.zeros(4), np.ones(4), Graph()
+@pytest.mark.parametrize("status", [None, 1])
+def test_after_ctrl_c_or_an_error_while_addresses_are_set_they_are_set_again(on_host, status):
+    target, (one, other), graph = np.zeros(4), np.ones((2, 4)), Graph()
     copying = Copying([(target.ctypes.data, target.ctypes.data + 32)], graph)
-    copying.launch((target.ctypes.data,), 0)
 
-    def interrupted():
-        graph.set()
-        raise KeyboardInterrupt
+    def fails(addresses):
+        for copy in copying._copies:
+            right, copy.read_anew = copy.read_anew, lambda: 1 if status else (_ for _ in ()).throw(KeyboardInterrupt)
+            copy.right = right
+        with pytest.raises(DeviceError if status else KeyboardInterrupt):
+            launch(copying, addresses)
+        for copy in copying._copies:
+            copy.read_anew = copy.right
 
-    copying._set_values = interrupted
-    with pytest.raises(KeyboardInterrupt):
-        copying.launch((source.ctypes.data,), 0)
-    copying._set_values = graph.set
-    copying.launch((target.ctypes.data,), 0)
-    assert graph.sources[0] == target.ctypes.data
+    for array in (one, other):
+        launch(copying, (array.ctypes.data,))
+    fails((target.ctypes.data,))
+    for array in (one, other, one):
+        np.add(array, 1, out=array)
+        launch(copying, (array.ctypes.data,))
+        assert np.array_equal(target, array)

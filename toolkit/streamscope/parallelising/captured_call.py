@@ -21,7 +21,7 @@ from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import HOW, PLAIN_MODE, Calls, Given, Mode, other_mode
 from streamscope.parallelising.device_arrays import ArrayIdentity, copier, fresh_copies, is_array, key, place
-from streamscope.parallelising.quick_call import MOST_COPIED, Addresses, Arranger, Copying
+from streamscope.parallelising.quick_call import MOST_COPIED, Addresses, Arranger, Copying, Launch
 from streamscope.parallelising.random_numbers import Philox
 from streamscope.parallelising.trees import NOT_IN_ORDER, Array, Tree, difference, leaves, maker, matcher, taken_apart
 from streamscope.words import listed
@@ -142,14 +142,13 @@ class CapturedCall:
             return lambda inputs, keywords: MISSED
         memories, regions = [slot.memory for slot in self.slots], (self._starts, self._ends)
         arranged, told = Arranger(self.tree, len(copied), calls), Addresses(memories, copied, regions)
-        data_ptr, known = told.data_ptr, told.known
-        in_mode, given, own, gpu = calls.in_mode(self.mode), self.given, tuple(where[0] for where in self._places), self._gpu
+        in_mode, given, gpu, put_together = calls.in_mode(self.mode), self.given, self._gpu, self._put_together
         gpu_of_caller, stream_of_caller, is_captured = self._caller
-        launch, put_together = self.graph.launch_on, self._put_together
         self._copying = Copying(self._extents, self.graph) if any(copied) else None
-        launch_copying = self._copying.launch if self._copying else _copy_nothing
+        launches, set_addresses = (self._copying.launches, self._copying.set) if self._copying else ({}, _copy_nothing)
+        launches[tuple(where[0] for where in self._places)] = self.graph.launch_on
         static = None if self._to_copy or self.returned.given else self.results
-        straight, tensors = arranged.straight, self._tensors
+        straight, data_ptr, one = arranged.straight, told.data_ptr, len(copied) == 1
 
         def quickly(inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
             if not in_mode() or (given and any(one.changed() for one in given)):
@@ -157,21 +156,17 @@ class CapturedCall:
             arrays = inputs if len(inputs) == straight and not keywords else arranged(inputs, keywords)
             if arrays is None:
                 return MISSED
-            addresses = tuple(map(data_ptr, arrays)) if told.alike(*arrays) else None
-            if addresses is None or addresses not in known:
-                addresses = told.read(arrays)
-                if addresses is None:
-                    return MISSED
+            addresses: Any = ((data_ptr(arrays[0]),) if one else tuple(map(data_ptr, arrays))) if told.alike(*arrays) else told.read(arrays)
             with self._lock:  # First: a forked child has none, and no CUDA to ask.
                 stream = stream_of_caller()
                 if gpu_of_caller() != gpu or is_captured(stream):
                     return MISSED
-                done = self._done if stream == self._last and tensors and self._done else self._follow(stream)
+                launch = launches.get(addresses)
+                if launch is None and addresses not in told.known and told.read(arrays) is None:
+                    return MISSED
+                done = (stream == self._last and self._done) or self._follow(stream)
                 try:
-                    if addresses == own:
-                        launch(stream)
-                    else:
-                        launch_copying(addresses, stream)
+                    (launch or set_addresses(addresses))(stream)
                     results = static or self._results(arrays)
                 finally:
                     done.record(stream)
@@ -339,13 +334,14 @@ class CapturedCall:
                 self._done = CudaEvent(timing=False)
                 # Who lets this go while it runs, gives the memory to others only when that is over.
                 when_gone(self, partial(_let_finish, self._done, (self.slots, self.results, self.graph, self._copying, self.random)))
-        elif self._last != stream or not self._tensors:  # CuPy's streams go, and another one may then have the same address.
+        elif self._last != stream:
             self._done.hold(stream)
-        self._last = stream  # Last: after Ctrl-C in the lines above, the next call waits.
+        # CuPy's streams go, and another one may then have the same address. Last: after Ctrl-C in the lines above, the next call waits.
+        self._last = stream if self._tensors else None
         return self._done
 
 
-def _copy_nothing(addresses: tuple[int, ...], stream: int) -> None:
+def _copy_nothing(addresses: tuple[int, ...]) -> Launch:
     raise AssertionError("no argument may lie elsewhere than in the capture's memory")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, cast
@@ -23,6 +24,8 @@ from streamscope.parallelising.trees import Array, Matcher, Tree, matcher, parts
 
 _COUNTS = (1, 4, 16, 64)
 """For how many arrays there are kernels. Their addresses are its arguments, and more of them take longer to launch."""
+_COPIES = 2
+"""Graphs behind a kernel that copies."""
 MOST_COPIED = _COUNTS[-1]
 """Arrays that one launch copies."""
 COPYING_THREADS, _LEAST_PIECE, _MOST_PIECES = 256, 1 << 13, 2048
@@ -191,10 +194,15 @@ def alike(tensors: Sequence[Any]) -> Callable[..., bool] | None:
     return cast("Callable[..., bool]", guards.check)
 
 
+Launch = Callable[[int], None]
+"""Puts a graph on a stream that is known by its address."""
+
+
 class Copying:
     """Copies into arrays that have no gaps, from wherever others of the same layout lie, and runs a graph then: both in one launch.
 
-    The graph gets a kernel before its nodes, whose arguments are addresses. They are set where they differ from those of the last launch.
+    The graph gets a kernel before its nodes, whose arguments are addresses. There are two such graphs, so addresses that take turns, as
+    those of two buffers, are set once: what is set is uploaded with the next launch, which makes that take longer.
 
     ``targets``: where the memory of each array begins and ends.
     ``graph``: what runs on these arrays.
@@ -209,23 +217,33 @@ class Copying:
             for at in range(start, end, size)
         ] or [(0, 0, 0, 0)]
         most = next(most for most in _COUNTS if len(targets) <= most)
-        self._values: Any = (ctypes.c_uint64 * most)()
-        self._count = len(targets)
+        self.launches: dict[Any, Launch] = {}
+        """For addresses that are set: what copies from them and runs the graph. An array that is its target is left as it is."""
         table = lib.cupy.asarray(np.array(parts, np.uint64))
-        packed = PackedArguments([table, self._values])
         text = pieces("moved_bytes")
         source = text["move"] + fill(text["copied_arguments"], most=most)
-        kernel = lib.cupy.RawKernel(source, "copied_arguments").kernel
-        self._kept = packed, kernel  # The graph knows addresses only.
-        self._graph, self._set_values = graph.behind(kernel.ptr, len(parts), COPYING_THREADS, packed.address)
-        self._set: tuple[int, ...] | None = None
+        self._kernel = lib.cupy.RawKernel(source, "copied_arguments").kernel
+        self._copies = deque(_Copy(graph, self._kernel.ptr, len(parts), table, most) for _ in range(_COPIES))
 
-    def launch(self, addresses: tuple[int, ...], stream: int) -> None:
-        """Put the copies from these addresses and the graph on a stream; an array that is its target is left as it is."""
-        if addresses != self._set:
-            self._set = None  # Unknown, should Ctrl-C come in the lines below.
-            self._values[: self._count] = addresses
-            if self._set_values():
-                raise DeviceError("setting the arguments of a kernel in a graph failed", hint="call it again")
-            self._set = addresses
-        self._graph.launch_on(stream)
+    def set(self, addresses: tuple[int, ...]) -> Launch:
+        """Set addresses in the graph in which they were set before all others, and return its launch."""
+        copy = self._copies[0]
+        self._copies.rotate(-1)
+        # Unknown, should Ctrl-C come in the lines below.
+        self.launches.pop(copy.addresses, None)
+        copy.addresses = addresses
+        copy.values[: len(addresses)] = addresses
+        if copy.read_anew():
+            raise DeviceError("setting the arguments of a kernel in a graph failed", hint="call it again")
+        self.launches[addresses] = copy.graph.launch_on
+        return copy.graph.launch_on
+
+
+class _Copy:
+    """A graph behind a kernel that copies."""
+
+    def __init__(self, graph: CudaGraph, kernel: int, blocks: int, table: Any, most: int) -> None:
+        self.addresses: tuple[int, ...] | None = None
+        self.values: Any = (ctypes.c_uint64 * most)()
+        self.arguments = PackedArguments([table, self.values])
+        self.graph, self.read_anew = graph.behind(kernel, blocks, COPYING_THREADS, self.arguments.address)
