@@ -13,9 +13,9 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import cycle
+from itertools import cycle, repeat
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,16 @@ TURNS = 200
 SIZES = [(count, nbytes) for count in (1, 4) for nbytes in (2**12, 2**18, 2**20)]
 
 
-def in_turns_us(calls: Mapping[str, Callable[[], Any]]) -> dict[str, tuple[float, float]]:
-    """Return the median time of each call, in µs: until the device is done, and on the host; they take turns, in random order."""
+def in_turns_us(**calls: Iterator[Callable[[], Any]]) -> dict[str, tuple[float, float]]:
+    """Return the median time of calls of each name, in µs: until the device is done, and on the host; names take turns, in random order."""
     random = np.random.default_rng(0)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     stream = torch.cuda.current_stream()
     for turn in range(TURNS + 5):
         for name in map(str, random.permutation(list(calls))):
+            call = next(calls[name])
             start = time.perf_counter_ns()
-            calls[name]()
+            call()
             launched = time.perf_counter_ns()
             stream.synchronize()
             done = time.perf_counter_ns()
@@ -78,20 +79,15 @@ def elapsed_us(call: Callable[[], Any]) -> float:
 
 
 def measured(network: Network) -> dict[str, Any]:
-    """Measure PyTorch's replay, the launch of our graph, and calls: with other arrays each time, the same ones, the capture's own."""
+    """Measure PyTorch's replay, the launch of our graph, and calls: with two sets of arrays in turns, one, the capture's own, and five."""
     replay = torch_graph(network)
     fast = ss.parallelise(network.function, *network.inputs, outputs="static", check=0, progress=False)
     call = fast._captures[0].call  # noqa: SLF001
     held = [slot.memory for slot in call.slots]
-    in_turns = cycle([network.inputs, tuple(one.clone() for one in network.inputs)])
-    again = {"again": partial(fast, *network.inputs)}
-    calls: dict[str, Callable[[], Any]] = {
-        "replay": replay,
-        "launch": partial(call.graph.launch_on, torch.cuda.current_stream().cuda_stream),
-        "call": lambda: fast(*next(in_turns)),
-        "held": partial(fast, *held),
-    }
-    us = in_turns_us(calls) | in_turns_us(again)
+    calls = [partial(fast, *network.inputs), *(partial(fast, *(one.clone() for one in network.inputs)) for _ in range(4))]
+    launch = repeat(partial(call.graph.launch_on, torch.cuda.current_stream().cuda_stream))
+    us = in_turns_us(replay=repeat(replay), launch=launch, call=cycle(calls[:2]), held=repeat(partial(fast, *held)))
+    us |= in_turns_us(again=repeat(calls[0])) | in_turns_us(bare=launch, anew=cycle(calls))
     assert call._copying is not None  # noqa: SLF001
     told = {"copy_us": copy_us(call._copying), "verdict": fast.verdict, "engine": fast.gain.engine}  # noqa: SLF001
     return {"us": us, "arrays": len(network.inputs), "nodes": len(fast.captured.nodes)} | told

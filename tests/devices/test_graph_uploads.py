@@ -26,6 +26,7 @@ def calls(monkeypatch):
     monkeypatch.setattr(module, "libraries", lambda: SimpleNamespace(runtime=runtime))
     monkeypatch.setattr(module, "cuda_errors", lambda what: nullcontext())
     monkeypatch.setattr(module, "node_count", lambda graph: 1)
+    monkeypatch.setattr(module, "behind_a_kernel", lambda graph, written: ([5], [(7, 8)]))
     monkeypatch.setattr(module, "_call", lambda *arguments: None)
     monkeypatch.setattr(module, "driver_function", lambda name: lambda *arguments: 0)
     monkeypatch.setattr(module, "_update", lambda executable, graph: "")
@@ -49,7 +50,7 @@ def test_the_host_waits_for_the_upload_before_a_launch_on_another_stream(calls):
 def test_a_graph_that_is_lost_is_destroyed_once_and_cannot_be_launched(calls):
     uploads = SimpleNamespace(ptr=7, synchronize=lambda: None)
     graph = CudaGraph(1, Captures(), uploads)
-    longer, read_anew = graph.behind(3, 1, 1, 0)
+    longer, read_anew = graph.behind(3, 1, 1, 0, [])
     kept = graph.launch_on, longer.launch_on, read_anew
     assert read_anew() == 0
     calls.clear()

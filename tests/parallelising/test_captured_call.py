@@ -28,7 +28,7 @@ class Copying:
     """As `quick_call.Copying`, by the host."""
 
     def __init__(self, targets, graph):
-        self.targets, self.graph, self.launches = targets, graph, {}
+        self.targets, self.graph, self.launches, self.beside = targets, graph, {}, ()
 
     def set(self, addresses):
         def launch(stream):

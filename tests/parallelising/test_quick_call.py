@@ -18,8 +18,7 @@ from streamscope.parallelising.quick_call import Addresses, Copying, address_rea
 
 
 def reader(memory, *others, copied=True):
-    regions = sorted(map(device_arrays.extent, (memory, *others)))
-    return address_reader(memory, ([start for start, _ in regions], [end for _, end in regions]), copied=copied)
+    return address_reader(memory, sorted(map(device_arrays.extent, (memory, *others))), copied=copied)
 
 
 views = st.sampled_from([np.s_[:2, :3], np.s_[:3, :2], np.s_[2:4, 1:4], np.s_[:2, 2::-1], np.s_[:4:2, :3], np.s_[:2, :6:2], np.s_[0, :3]])
@@ -56,8 +55,7 @@ def test_a_reader_takes_tensors_of_the_same_layout_and_no_others(torch):
 def test_addresses_are_told_of_all_tensors_that_fit_whatever_was_asked_before(torch, monkeypatch):
     """The guards of PyTorch are those of the last tensors that fitted."""
     memories = [torch.zeros(4, 6), torch.zeros(3, dtype=torch.complex64)]
-    reaches = sorted(map(device_arrays.extent, memories))
-    told = Addresses(memories, [True, True], ([start for start, _ in reaches], [end for _, end in reaches]))
+    told = Addresses(memories, [True, True], sorted(map(device_arrays.extent, memories)))
     fitting = [torch.ones(4, 6), torch.nn.Parameter(torch.ones(4, 6)), memories[0]]
     other = [torch.ones(4, 6).half(), torch.ones(6, 4).t(), torch.ones(6, 4), torch.ones(4, 6)._neg_view(), memories[0].view(-1)[4:16]]
     z = torch.ones(3, dtype=torch.complex64)
@@ -85,9 +83,9 @@ class Graph:
     """A graph, or one with the kernel that copies before its nodes, by the host: its arguments count from when they are read anew."""
 
     def __init__(self, whole=None):
-        self.sets, self.whole = 0, whole
+        self.sets, self.whole, self.beside = 0, whole, ()
 
-    def behind(self, kernel, blocks, threads, arguments):
+    def behind(self, kernel, blocks, threads, arguments, written):
         copy = Graph(self)
         copy.table, copy.values = (ctypes.c_void_p.from_address(ctypes.c_void_p.from_address(arguments + 8 * n).value) for n in range(2))
         copy.blocks = blocks

@@ -59,6 +59,22 @@ def test_queued_launches_copied_each_its_own_arrays(cupy, count):
         assert all(np.array_equal(copy.get(), one + np.uint8(1)) for copy, one in zip(copies, wanted, strict=True))
 
 
+def test_a_result_that_is_set_beside_the_copies_can_be_passed_on(cupy):
+    """It would be zero before it is copied."""
+
+    def total(x):
+        found = cupy.zeros(x.shape, x.dtype)
+        found += x
+        return found
+
+    x = cupy.arange(40_001, dtype=np.float32)
+    fast = ss.parallelise(total, x, outputs="static", check=0, progress=False)
+    assert fast._captures[0].call._copying.beside
+    for _ in range(3):
+        result = fast(x + 1)
+        assert np.array_equal(fast(result).get(), x.get() + 1)
+
+
 def test_calls_in_turns_on_several_streams_have_their_own_arguments(cupy):
     x = cupy.arange(5000, dtype=np.float32)
     fast = ss.parallelise(lambda x, y: [x * k - y for k in range(4)], x, x + 1, check=0, progress=False)

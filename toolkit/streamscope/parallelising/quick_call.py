@@ -37,8 +37,8 @@ _MOST_KNOWN = 4096
 """Addresses of arguments that are known at a time."""
 _END = 2**64
 """Behind all addresses."""
-_Regions = tuple[Sequence[int], Sequence[int]]
-"""Where regions of memory begin and end; they are sorted and apart."""
+_Regions = Sequence[tuple[int, int]]
+"""Where regions of memory begin and end."""
 
 
 class Arranger:
@@ -95,7 +95,7 @@ class Addresses:
     """Tells the addresses of arrays like some memories.
 
     ``copied``: for each memory whether arrays that lie elsewhere may be copied to it.
-    ``regions``: memory that captured code uses, which no array that is copied may overlap.
+    ``regions``: memory that captured code uses, which no array that is copied may overlap; sorted and apart.
     """
 
     def __init__(self, memories: Sequence[Any], copied: Sequence[bool], regions: _Regions) -> None:
@@ -130,13 +130,13 @@ def address_reader(memory: Any, taken: _Regions, *, copied: bool) -> Callable[[A
 
     It compares library, shape, dtype, GPU and strides, and asks whether the array lies in memory that captured code uses.
 
-    ``taken``: regions of that memory.
+    ``taken``: regions of that memory, sorted and apart.
     ``copied``: whether arrays that lie elsewhere may be copied to the memory.
     """
     own, shape, dtype = place(memory)[0], memory.shape, memory.dtype
     low, high = extent(memory)
     low, high, copied = low - own, high - own, copied and high - low == memory.nbytes
-    starts, ends = [*taken[0], _END], [*taken[1], _END]
+    starts, ends = zip(*taken, (_END, _END), strict=True)
 
     def free(address: int) -> int | None:
         """Return the address of an array that lies elsewhere than the memory."""
@@ -208,7 +208,7 @@ class Copying:
     ``graph``: what runs on these arrays.
     """
 
-    def __init__(self, targets: Sequence[tuple[int, int]], graph: CudaGraph) -> None:
+    def __init__(self, targets: _Regions, graph: CudaGraph) -> None:
         lib, nbytes = libraries(), sum(end - start for start, end in targets)
         size = max(_LEAST_PIECE, -(-nbytes // _MOST_PIECES // 16) * 16)
         parts = [
@@ -223,7 +223,10 @@ class Copying:
         text = pieces("moved_bytes")
         source = text["move"] + fill(text["copied_arguments"], most=most)
         self._kernel = lib.cupy.RawKernel(source, "copied_arguments").kernel
-        self._copies = deque(_Copy(graph, self._kernel.ptr, len(parts), table, most) for _ in range(_COPIES))
+        arguments = [[table, (ctypes.c_uint64 * most)()] for _ in range(_COPIES)]
+        self._copies = deque(_Copy(graph, self._kernel.ptr, len(parts), each, targets) for each in arguments)
+        self.beside = self._copies[0].graph.beside
+        """Regions of memory that change beside the copies, so no array that is copied may lie there."""
 
     def set(self, addresses: tuple[int, ...]) -> Launch:
         """Set addresses in the graph in which they were set before all others, and return its launch."""
@@ -242,8 +245,8 @@ class Copying:
 class _Copy:
     """A graph behind a kernel that copies."""
 
-    def __init__(self, graph: CudaGraph, kernel: int, blocks: int, table: Any, most: int) -> None:
+    def __init__(self, graph: CudaGraph, kernel: int, blocks: int, arguments: Sequence[Any], targets: _Regions) -> None:
         self.addresses: tuple[int, ...] | None = None
-        self.values: Any = (ctypes.c_uint64 * most)()
-        self.arguments = PackedArguments([table, self.values])
-        self.graph, self.read_anew = graph.behind(kernel, blocks, COPYING_THREADS, self.arguments.address)
+        self.values = arguments[1]
+        self.arguments = PackedArguments(arguments)
+        self.graph, self.read_anew = graph.behind(kernel, blocks, COPYING_THREADS, self.arguments.address, targets)

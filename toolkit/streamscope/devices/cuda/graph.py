@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakSet
 
 from streamscope.devices.cuda.captures import Captures
-from streamscope.devices.cuda.graph_nodes import graph_nodes, node_count, nodes_in_order
+from streamscope.devices.cuda.graph_nodes import behind_a_kernel, graph_nodes, node_count, nodes_in_order
 from streamscope.devices.cuda.node_launches import Call, node_launch
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.graph_node import GraphNode
@@ -29,6 +29,8 @@ class CudaGraph:
         """Why the update was refused that this graph replaces."""
         self.lost = False
         """Whether it was destroyed: its collectives were aborted."""
+        self.beside: Sequence[tuple[int, int]] = ()
+        """Regions of memory that are set while the kernel before the nodes runs."""
         self.kept: object = None
         """Objects that must live as long as the graph."""
         self._runtime: Any = runtime
@@ -63,29 +65,31 @@ class CudaGraph:
         """Put one replay on a stream."""
         self.launch_on(stream.pointer)
 
-    def behind(self, kernel: int, blocks: int, threads: int, arguments: int) -> tuple[CudaGraph, Callable[[], int]]:
+    def behind(
+        self, kernel: int, blocks: int, threads: int, arguments: int, written: Sequence[tuple[int, int]]
+    ) -> tuple[CudaGraph, Callable[[], int]]:
         """Return a graph that runs a kernel before these nodes, and a function that reads the kernel's arguments anew.
 
         They count for launches from then on: those that are queued, or run, keep theirs. It returns CUDA's status, 0 for success.
 
         ``arguments``: address of pointers to them, as `cuLaunchKernel` takes it.
+        ``written``: regions of memory that the kernel writes.
         """
-        graph, node, number = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+        graph, node = ctypes.c_void_p(), ctypes.c_void_p()
         parameters = _KernelNode(kernel, (blocks, 1, 1), (threads, 1, 1), 0, arguments)
         with deferred():
             _call("cuGraphClone", ctypes.byref(graph), ctypes.c_void_p(self._captured))
             try:
-                _call("cuGraphGetRootNodes", graph, None, ctypes.byref(number))
-                roots = (ctypes.c_void_p * number.value)()
-                _call("cuGraphGetRootNodes", graph, roots, ctypes.byref(number))
+                waiting, beside = behind_a_kernel(int(graph.value or 0), written)
                 _call("cuGraphAddKernelNode_v2", ctypes.byref(node), graph, None, ctypes.c_size_t(0), ctypes.byref(parameters))
-                before = type(roots)(*[node.value] * len(roots))
-                _call("cuGraphAddDependencies", graph, before, roots, number)
+                nodes = (ctypes.c_void_p * len(waiting))(*waiting)
+                before = type(nodes)(*[node.value] * len(nodes))
+                _call("cuGraphAddDependencies", graph, before, nodes, ctypes.c_size_t(len(nodes)))
             except BaseException:
                 self._captures.destroy(partial(self._runtime.graphDestroy, graph.value))
                 raise
             made = CudaGraph(int(graph.value or 0), self._captures, self._uploads)
-        made.kept = self.kept
+        made.kept, made.beside = self.kept, beside
         self._longer.add(made)
         asked = ctypes.c_void_p(made._executable), node, ctypes.byref(parameters)
         read_anew = partial(driver_function("cuGraphExecKernelNodeSetParams_v2"), *asked)

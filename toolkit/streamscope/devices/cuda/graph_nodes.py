@@ -88,6 +88,25 @@ def nodes_in_order(graph: int) -> Iterator[tuple[Any, GraphNode]]:
         yield handles[position], node
 
 
+def behind_a_kernel(graph: int, written: Sequence[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the nodes of a graph that must wait for a kernel before it, and memory that is set beside that kernel.
+
+    Sets of other memory than the kernel has ``written``, with which the graph begins, need not wait; nodes behind them do.
+    """
+    handles = _nodes(graph)
+    before = _predecessors(graph, handles)
+    beside: dict[int, tuple[int, int]] = {}
+    for position, handle in enumerate(handles):
+        if not before[position] and _node_kind(handle) is NodeKind.SET:
+            p = checked(libraries().cuda.cuGraphMemsetNodeGetParams(handle))
+            start = int(p.dst)
+            end = start + (p.height - 1) * p.pitch + p.width * p.elementSize
+            if not any(start < high and low < end for low, high in written):
+                beside[position] = start, end
+    waiting = [int(handle) for number, handle in enumerate(handles) if number not in beside and beside.keys() >= set(before[number])]
+    return waiting, list(beside.values())
+
+
 def _node_kind(handle: Any) -> NodeKind:
     """Return a node's kind."""
     return _KINDS.get(_type_name(handle), NodeKind.OTHER)
