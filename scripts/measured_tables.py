@@ -582,7 +582,8 @@ def _call_cost(found: Any) -> str:
         besides = [f"**{us['call'][which] - us['launch'][which]:.1f}**" for which in (0, 1)]
         host = ", ".join(f"{us[which][1]:.0f}" for which in ("replay", "launch", "call"))
         copy = f"{one['copy_us']:.1f}" if "copy_us" in one else ""
-        rows.append([title, str(one["arrays"]), *times, besides[0], copy, besides[1], f"{us['held'][0] - us['launch'][0]:.1f}", host])
+        held, anew = (f"{us[call][0] - us[than][0]:.1f}" if call in us else "" for call, than in (("held", "launch"), ("anew", "bare")))
+        rows.append([title, str(one["arrays"]), *times, besides[0], copy, besides[1], held, anew, host])
     head = [
         "network or branches",
         "arrays",
@@ -593,6 +594,7 @@ def _call_cost(found: Any) -> str:
         "of it the copy",
         "of the host",
         "nothing copied",
+        "new addresses",
         "host: replay, launch, call",
     ]
     return table(head, rows) + measured_on(found)

@@ -27,8 +27,10 @@ from streamscope.parallelising.trees import taken_apart
 class Copying:
     """As `quick_call.Copying`, by the host."""
 
+    beside = ()
+
     def __init__(self, targets, graph):
-        self.targets, self.graph, self.launches, self.beside = targets, graph, {}, ()
+        self.targets, self.graph, self.launches = targets, graph, {}
 
     def set(self, addresses):
         def launch(stream):
@@ -296,6 +298,15 @@ def test_the_memory_of_the_capture_can_be_passed_the_other_way_round():
     call.graph.launch_on = lambda stream: memories.append((x.values[0], y.values[0]))
     run(call, {"x": y, "y": x})
     assert memories == [(5, 1)]
+
+
+def test_an_array_that_changes_beside_the_copies_is_not_copied_with_them(monkeypatch):
+    """As a static result that is passed on, and that the captured code first sets to zero."""
+    call, result, other = made({"x": filled(1)}), filled(2), filled(3)
+    monkeypatch.setattr(Copying, "beside", [device_arrays.extent(result)])
+    quickly = call.quick_path(Calls(lambda x: None))
+    assert quickly((result,), {}) is MISSED
+    assert quickly((other,), {})[0].values[0] == 3
 
 
 def test_one_array_for_two_that_are_only_read_is_no_matter():
