@@ -597,6 +597,8 @@ def _call_cost(found: Any) -> str:
         "new addresses",
         "host: replay, launch, call",
     ]
+    measured = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
+    head, *rows = map(list, zip(*measured, strict=True))
     return table(head, rows) + measured_on(found)
 
 
