@@ -57,9 +57,9 @@ def test_a_knob_moves_the_sentence_and_the_picture(page):
     assert page.evaluate(SOURCE).startswith("Forecast · simulated times")
     before = page.evaluate(EXTENTS)
     page.locator(".ss-x-knobs .noUi-handle").nth(2).focus()
-    for _ in range(4):
+    for _ in range(3):
         page.keyboard.press("ArrowRight")
-    page.wait_for_function(f"({ANSWER}).startsWith('Only inside a CUDA graph: there a second stream makes it 30 % faster')")
+    page.wait_for_function(f"({ANSWER}).startsWith('Only inside a CUDA graph: there a second stream makes it 43 % faster')")
     page.wait_for_function(f"(before) => ({EXTENTS}).join() !== before", arg=",".join(map(str, before)))
     assert page.evaluate("document.querySelectorAll('.ss-explorer .ss-timeline').length") == 1
     # The picture fills the width beside the controls.
@@ -80,7 +80,7 @@ ENGINES = "[...document.querySelectorAll('.ss-x-chips button')].map((part) => [p
 
 
 def test_sliders_and_engines_say_what_they_are_and_what_is_chosen(page):
-    assert page.evaluate(SLIDERS) == [["branches", "4"], ["length", "8"], ["size", "1,048,576 elements"], ["streams", "auto"]]
+    assert page.evaluate(SLIDERS) == [["branches", "4"], ["length", "8"], ["size", "524,288 elements"], ["streams", "auto"]]
     page.locator(".ss-x-controls [role=slider]").last.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
