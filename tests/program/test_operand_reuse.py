@@ -18,7 +18,7 @@ def chained(x, y):
 
 
 def reuse(columns):
-    traced = chained.trace(*[np.zeros((MB // 4, columns), np.float32)] * 2)
+    traced = chained.trace(*[np.zeros((MB // 4, columns), np.float32)] * 2).with_reuse
     return [[(nbytes // MB, since // MB) for nbytes, since in launch.cost.reuse] for launch in traced.launches()]
 
 

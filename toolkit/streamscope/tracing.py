@@ -19,7 +19,7 @@ from streamscope.ops.fusion import fused
 from streamscope.ops.operators import OF_SYMBOLS
 from streamscope.program import symbol
 from streamscope.program.aliasing import Aliasing
-from streamscope.program.operation import Program, Variable, with_reuse
+from streamscope.program.operation import Program, Variable
 from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
 from streamscope.program.user_line import UserLine, line_of_error
@@ -150,7 +150,7 @@ class ProgramFunction:
         )
         if tracer.finish is not None:
             traced = tracer.finish(traced)
-        return with_reuse(fused(traced) if self.fuse else traced)
+        return fused(traced) if self.fuse else traced
 
     def by_position(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments, with the arrays that were given by the names of the parameters that come next, and the rest."""

@@ -51,7 +51,7 @@ class Preview:
 
     @cached_property
     def _origins(self) -> Origins:
-        return origins_of_program(self.program, _device(self.program).estimate_ns)
+        return origins_of_program(self.program.with_reuse, _device(self.program).estimate_ns)
 
 
 def _device(program: Program, link_speed: float = 1.0) -> SimulatedDevice:

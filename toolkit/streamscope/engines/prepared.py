@@ -498,7 +498,7 @@ def prepare_traced(
 
 def planned(program: Program, engine: str, device: Device, streams: int | None) -> Plan:
     """Plan a program for an engine; of several orders of captured code, take the one that is the fastest on the device."""
-    plan = plan_for(program, engine, device.estimate_ns, streams)
+    plan = plan_for(program.with_reuse if device.info.simulated else program, engine, device.estimate_ns, streams)
     return fastest(plan, device) if plan.others else plan
 
 

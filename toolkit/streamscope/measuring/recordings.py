@@ -67,7 +67,7 @@ def recorded_traces(
     """
     # The run that was timed and checked is the recorded one: another would be the same.
     if device.repeats_exactly and device.log is not None:
-        origins = uncollected(origins_of_program, case.program, device.estimate_ns)
+        origins = uncollected(origins_of_program, case.program.with_reuse, device.estimate_ns)
         memory = uncollected(memory_of_program, case.program)
         log = DeviceLogRecorder(device, device.log, asked.recorder)
         for engine, each in checked.items():

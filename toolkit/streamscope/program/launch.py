@@ -133,7 +133,7 @@ class Cost:
     touched_bytes: int = 0
     """Bytes of the sectors that threads touch at a time, where these are more than ``bytes``: caches hand them out again and again."""
     reuse: tuple[tuple[int, int], ...] = ()
-    """Bytes of its larger operands, and of what the program uses between their last use and this one; see `with_reuse`."""
+    """Bytes of its larger operands, and of what the program uses between their last use and this one; see `Program.with_reuse`."""
 
     @property
     def kernels(self) -> tuple[Cost, ...]:

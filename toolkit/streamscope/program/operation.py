@@ -24,7 +24,7 @@ _CACHED = 1 << 24
 """A program whose variables have no more bytes stays in the caches of the GPUs that were measured."""
 _SMALL = 1 << 16
 """Operands of fewer bytes are left out: they are many, and fill no cache."""
-_NO_CACHE = 1 << 28
+_NO_CACHE = 1 << 27
 """Bytes that no GPU's cache holds: the search ends there."""
 
 
@@ -236,6 +236,20 @@ class Program:
         """The inputs that an operation writes to."""
         return frozenset(variable for operation in self.operations for variable in operation.writes).intersection(self.inputs)
 
+    @cached_property
+    def with_reuse(self) -> Program:
+        """The program with `Cost.reuse` in its launches, as in a run that follows one like it; a small or captured program as it is.
+
+        Only a device that costs launches by a model needs it, and it takes as long as tracing does.
+        """
+        sizes = {variable.id: variable.spec.nbytes for variable in self.variables}
+        if self.captured or sum(sizes.values()) <= _CACHED:
+            return self
+        used = [dict[int, None]() for _ in range(self.gpus)]
+        for launch in self.launches():  # The run before.
+            _use(launch, used)
+        return replace(self, operations=tuple(_reusing(operation, sizes, used) for operation in self.operations))
+
     @property
     def changes_inputs(self) -> bool:
         """Whether an operation writes to an input, so that inputs must be filled again before each run."""
@@ -279,17 +293,6 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def with_reuse(program: Program) -> Program:
-    """Return the program with `Cost.reuse` in its launches, as in a run that follows one like it; a small program as it is."""
-    sizes = {variable.id: variable.spec.nbytes for variable in program.variables}
-    if sum(sizes.values()) <= _CACHED:
-        return program
-    used = [dict[int, None]() for _ in range(program.gpus)]
-    for launch in program.launches():  # The run before.
-        _use(launch, used)
-    return replace(program, operations=tuple(_reusing(operation, sizes, used) for operation in program.operations))
-
-
 def _reusing(operation: Operation, sizes: Mapping[int, int], used: Sequence[dict[int, None]]) -> Operation:
     if not operation.launches:
         return operation
@@ -299,7 +302,7 @@ def _reusing(operation: Operation, sizes: Mapping[int, int], used: Sequence[dict
             parts: dict[int, View | None] = {**dict(launch.results), **dict(launch.operands)}
             nbytes = {one: sizes[one] if view is None else min(sizes[one], view.spec.nbytes) for one, view in parts.items()}
             reuse = tuple((size, _since(one, sizes, used[launch.gpu])) for one, size in nbytes.items() if size >= _SMALL)
-            launches.append(launch.but(cost=replace(launch.cost, reuse=reuse)))
+            launches.append(launch.but(cost=replace(launch.cost, reuse=reuse)) if reuse else launch)
         else:
             launches.append(launch)
         _use(launch, used)

@@ -418,5 +418,5 @@ def _side_by_side(first: Past, second: Past) -> list[TimelineGroup]:
 def _kernel_length(program: Program) -> str:
     """Return how long the kernel in the middle runs alone, by the cost model; empty where there is none."""
     model = reference_model()
-    lengths_ns = [model.estimate_ns(launch) for launch in program.launches() if launch.kind is LaunchKind.KERNEL]
+    lengths_ns = [model.estimate_ns(launch) for launch in program.with_reuse.launches() if launch.kind is LaunchKind.KERNEL]
     return time_text(float(np.median(lengths_ns))) if lengths_ns else ""
