@@ -53,7 +53,7 @@ def in_turns_us(**calls: Iterator[Callable[[], Any]]) -> dict[str, tuple[float, 
 
 
 def copy_us(copying: Copying) -> float:
-    """Return what the kernel that copies the arrays of a call takes on the device: from graphs of 1 and of 11 of it."""
+    """Return the time on the device of the kernel that copies a call's arrays: from graphs of 1 and of 11 of it."""
     copy = copying._copies[-1]  # noqa: SLF001 — set last
     blocks = next(node.grid[0] for node in copy.graph.nodes if "copied_arguments" in node.name)
     launch = partial(libraries().driver.launchKernel, copying._kernel.ptr, blocks, 1, 1, COPYING_THREADS, 1, 1, 0)  # noqa: SLF001

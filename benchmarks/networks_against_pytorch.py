@@ -438,7 +438,7 @@ def our_calls(network: Network, *, training: bool) -> Iterator[tuple[str, Maker]
 
 
 def timed(network: Network, repeats: int, ways: str, *, training: bool) -> dict[str, Any]:
-    """Measure the ways to run a network that have a word in their names, in turns; what fails is an error with its text."""
+    """Measure the ways to run a network that have a word in their names, in turns; a way that fails is an error with its text."""
     calls, errors = dict[str, Callable[[], Any]](), dict[str, str]()
     for name, make in (*our_calls(network, training=training), *torch_calls(network, training=training)):
         if ways not in name:

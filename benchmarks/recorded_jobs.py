@@ -64,7 +64,7 @@ PLANTED: dict[str, tuple[frozenset[str], str]] = {
 
 @dataclass(frozen=True)
 class JobCase:
-    """One job: its kind, how it is issued, and what makes rank 1 late. ``whole`` is the same job without that, or with overlap.
+    """One job: its kind, how it is issued, and the cause that makes rank 1 late. ``whole`` is the same job without that, or with overlap.
 
     Without overlap, ``serial`` says whether its host makes the same ``calls`` for one stream, or those of a ``plain`` program.
     """
@@ -213,7 +213,7 @@ class Worker:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog asks for events on a thread of its own.
             body()
-        self.kept.append(body)  # A graph does not hold what it reads.
+        self.kept.append(body)  # A graph does not hold the arrays that it reads.
         replay: Body = graph.replay
         return replay
 
@@ -470,7 +470,7 @@ def step_times(folder: Path) -> dict[str, dict[str, list[float]]]:
 
 
 def cut(job: Job, case: JobCase, steps: slice) -> Job:
-    """Return some steps of a case out of those of all: what lies between them is taken out, on all ranks by the same time."""
+    """Return some steps of a case out of those of all: the time between them is taken out, on all ranks alike."""
     windows = []
     for rank in job.ranks:
         spans = rank.trace.spans
@@ -492,7 +492,7 @@ def cut(job: Job, case: JobCase, steps: slice) -> Job:
 
 
 def judged(job: Job, case: JobCase) -> dict[str, Any]:
-    """Return what is said of a job, and whether that is right."""
+    """Return the findings about a job, and whether they are right."""
     found = job.to_dict()
     clocks = [(each["offset_us"], each["offset_error_us"]) for each in found["ranks"][1:]]
     known = [(offset, error) for offset, error in clocks if offset is not None and error is not None]
@@ -527,7 +527,7 @@ def step_us(job: Job) -> float:
 
 
 def changed(job: Job, case: JobCase) -> Any:
-    """Predict a job without overlap or, where it has one, without what makes rank 1 late; where its kernels are longer, like rank 0."""
+    """Predict a job without overlap or, where it has one, without the cause that makes rank 1 late; where its kernels are longer, like rank 0."""
     if not case.late:
         return job.what_if().serial()
     late = job.what_if(rank=1)
@@ -546,7 +546,7 @@ def predicted(job: Job, case: JobCase) -> dict[str, Any]:
 
 
 def turns_of(jobs: Mapping[str, Job], family: Sequence[JobCase]) -> list[dict[str, Any]]:
-    """Return what is predicted of each job, and the steps of the runs that have it, in µs."""
+    """Return the prediction for each job, and the steps of its runs, in µs."""
     rows = []
     for case in family:
         # Jobs without overlap are predicted from the one with it.
