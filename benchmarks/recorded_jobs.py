@@ -527,7 +527,7 @@ def step_us(job: Job) -> float:
 
 
 def changed(job: Job, case: JobCase) -> Any:
-    """Predict a job without overlap or, where it has one, without the cause that makes rank 1 late; where its kernels are longer, like rank 0."""
+    """Predict a job without overlap or without the cause that makes rank 1 late; where its kernels are longer, like rank 0."""
     if not case.late:
         return job.what_if().serial()
     late = job.what_if(rank=1)
