@@ -157,12 +157,12 @@ def test_the_late_rank_is_found_in_the_map_and_shown(job, context, violations):
     page.select_option(".ss-map select", "slowest")
     canvas.focus()
     page.keyboard.press("ArrowDown")
-    page.wait_for_function("document.querySelector('.ss-map-told').textContent.startsWith('rank 17, step 0')")
+    page.wait_for_function("() => document.querySelector('.ss-map-told').textContent.startsWith('rank 17, step 0')")
     step = int(awaited_by_step(job)[17].argmax())
     for _ in range(step):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    page.wait_for_function("timeline.state.selection")
+    page.wait_for_function("() => timeline.state.selection")
     cell, show, again = (question for question in asked if question["type"] in ("cell", "show"))
     assert cell == again == {"type": "cell", "rank": 17, "step": step}
     assert 17 in show["numbers"]

@@ -100,7 +100,7 @@ def test_a_report_draws_them_under_the_streams(trace, tmp_path, browser, violati
       return new Set(new Uint32Array(data.buffer)).size; }"""
     assert page.evaluate(drawn) > 20  # lines, names, areas
     lanes.hover(position={"x": 500, "y": 30})
-    page.wait_for_function("document.querySelector('#timeline').timeline.cursor > 0")
+    page.wait_for_function("() => document.querySelector('#timeline').timeline.cursor > 0")
     page.get_by_role("button", name="counters").click()
     lanes.wait_for(state="hidden")
     assert page.evaluate("document.querySelector('#timeline').timeline.state.shows") == ["overlap"]
