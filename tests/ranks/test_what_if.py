@@ -424,29 +424,34 @@ class TestForms:
         assert REDUCE
 
 
+_BESIDE_KERNELS = pytest.mark.xfail(strict=True, reason="collectives with nothing beside them any more keep their time beside kernels")
+
+
 @pytest.mark.parametrize(
     ("step", "truth", "change"),
     [
         (Step(extra=6, late_layers=(0, 2)), {"extra": 0}, lambda found: found.what_if(1).like(0)),
         (Step(extra=6, late_layers=(0, 2), engine="graph"), {"extra": 0}, lambda found: found.without("tanh")),
         (Step(engine="graph"), {"link_speed": 0.5}, lambda found: found.link(scale=0.5)),
-        (Step(), {"engine": "async"}, lambda found: found.serial()),
+        pytest.param(Step(), {"engine": "async"}, lambda found: found.serial(), marks=_BESIDE_KERNELS),
         (Step(gpus=3, activations=8, engine="graph"), {"activations": 1}, lambda found: found.kernel("relu").scale(1 / 8)),
     ],
 )
 def test_predictions_come_true_on_the_simulated_host(step, truth, change):
     predicted, run = change(step.run().what_if()).job, replace(step, **truth).run()
-    # Where nothing runs beside collectives any more, they keep the time that they took beside kernels.
-    assert predicted.length_ns == pytest.approx(run.length_ns, rel=0.1 if "engine" in truth else 0.06)
+    assert predicted.length_ns == pytest.approx(run.length_ns, rel=0.06)
     waiting = [np.mean([each.waiting_us for each in job.times]) for job in (predicted, run)]
     assert waiting[0] == pytest.approx(waiting[1], abs=0.05 * run.length_ns / 1e3)
 
 
+def test_a_step_that_two_h200_ran_is_replayed_as_it_was(repository):
+    runs = ss.load_comparison(repository / "notebooks" / "recorded" / "data-parallel")
+    assert job_of(runs["graph-dual"].trace).what_if().replay_error < 1e-4
+
+
+@pytest.mark.xfail(strict=True, reason="predicted 6 % too short, since GPU 1 began later without overlap")
 def test_a_step_that_two_h200_ran_is_predicted_without_overlap(repository):
     runs = ss.load_comparison(repository / "notebooks" / "recorded" / "data-parallel")
     recorded, serial = (job_of(runs[engine].trace) for engine in ("graph-dual", "graph"))
-    found = recorded.what_if()
-    assert found.replay_error < 1e-4
-    # Without overlap, GPU 1 began later than with it.
-    assert found.serial().job.length_ns == pytest.approx(serial.length_ns, rel=0.07)
+    assert recorded.what_if().serial().job.length_ns == pytest.approx(serial.length_ns, rel=0.05)
     assert serial.length_ns > 1.15 * recorded.length_ns
