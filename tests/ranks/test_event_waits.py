@@ -132,4 +132,5 @@ def test_jobs_without_their_waits_are_predicted_as_well_as_with_them(engine):
     hidden = Job.of([untold(rank) for rank in job.ranks])
     told, found = (each.what_if(rank=1).like(rank=0).job.length_ns for each in (job, hidden))
     run = step.repaired.run().length_ns
-    assert abs(found - run) <= max(abs(told - run), 0.01 * run)
+    assert found == pytest.approx(run, rel=0.015)
+    assert abs(found - run) <= abs(told - run)
