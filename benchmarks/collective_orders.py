@@ -17,6 +17,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,13 @@ import cupy
 import numpy as np
 import torch
 import torch.distributed as dist
+from cuda.bindings import nvml
 
 import streamscope as ss
 
 HALF = torch.bfloat16
-TIMED, TURNS = 10, 7
-"""Replays between two events, and how often they are timed: the median counts."""
+LOOP_S, TURNS = 0.12, 7
+"""Length of a loop of replays, and how often one is timed. A GPU at its power limit has the clocks of the last tenth of a second."""
 REST_S = 0.05
 """After such a pause, a GPU at its power limit has its highest clocks again."""
 LAPS = 7, 31, 100
@@ -238,23 +240,51 @@ def graph_of(function: Call, inputs: Sequence[torch.Tensor]) -> tuple[Call, Any]
     return graph.replay, (graph, results)
 
 
-def medians_us(calls: dict[str, Call], replays: int = TIMED, pause_s: float = 0.0) -> dict[str, float]:
-    """Return the time of a call in µs, by turns, so many back to back, from when all ranks have begun; ``pause_s`` lets the GPU rest."""
+@cache
+def nvml_handle() -> int:
+    """Return NVML's handle of the current GPU."""
+    nvml.init_v2()
+    return int(nvml.device_get_handle_by_uuid(f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"))
+
+
+def clock_and_power() -> tuple[float, float]:
+    """Return the clock of the multiprocessors in MHz, and the power of the GPU in W."""
+    power = nvml.FieldValue(1)
+    power.field_id = nvml.FieldId.DEV_POWER_INSTANT
+    nvml.device_get_field_values(nvml_handle(), power)
+    return nvml.device_get_clock_info(nvml_handle(), nvml.ClockType.CLOCK_SM), power.value[0]["ui_val"] / 1e3
+
+
+def loop_of(call: Call) -> int:
+    """Return how many replays take `LOOP_S`, by the slowest rank."""
+    torch.cuda.synchronize()
+    dist.barrier()
+    start = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    took_s = torch.tensor(time.perf_counter() - start, device="cuda")
+    dist.all_reduce(took_s, dist.ReduceOp.MAX)
+    return max(1, int(LOOP_S / took_s.item()))
+
+
+def medians(calls: dict[str, Call], replays: int, pause_s: float = 0.0) -> dict[str, dict[str, float]]:
+    """Return time in µs, clock and power of a call, by turns: after ``pause_s`` and as many replays, so many back to back are timed."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in calls}
     for _ in range(TURNS):
         for name, call in calls.items():
             torch.cuda.synchronize()
             time.sleep(pause_s)
             dist.barrier()
-            call()
+            replayed(call, replays)
             start.record()
-            for _ in range(replays):
-                call()
+            replayed(call, replays)
             end.record()
-            torch.cuda.synchronize()
-            found[name].append(1e3 * start.elapsed_time(end) / replays)
-    return {name: round(float(np.median(times)), 1) for name, times in found.items()}
+            start.synchronize()
+            seen = clock_and_power()
+            end.synchronize()
+            found[name].append((1e3 * start.elapsed_time(end) / replays, *seen))
+    return {name: dict(zip(("us", "MHz", "W"), np.median(seen, axis=0).round(1).tolist(), strict=True)) for name, seen in found.items()}
 
 
 def bits_of(values: torch.Tensor) -> torch.Tensor:
@@ -263,12 +293,11 @@ def bits_of(values: torch.Tensor) -> torch.Tensor:
 
 
 def replayed(call: Call, times: int, drawn: np.random.Generator | None = None) -> None:
-    """Replay a graph, with random delays in one of ten replays where ``drawn`` is given, and wait."""
+    """Replay a graph, with random delays in one of ten replays where ``drawn`` is given."""
     for _ in range(times):
         if drawn is not None and drawn.random() < 0.1:
             torch.cuda._sleep(int(drawn.integers(1, 400_000)))  # noqa: SLF001 — no public way
         call()
-    torch.cuda.synchronize()
 
 
 def wrong_laps(
@@ -328,7 +357,8 @@ def measured(name: str, replays: int, check: int, until_s: float) -> dict[str, A
         looked_at = (*theirs, *weights), (*results, *weights)
         wrong, done = wrong_laps(captured, ours, put_back, looked_at, replays, until_s)
         calls = {"captured": captured, "ours": ours, "by hand": hand}
-        times, rested = medians_us(calls), medians_us(calls, 1, REST_S)
+        loop, rested = medians(calls, loop_of(captured)), medians(calls, 1, REST_S)
+        times = {name: one["us"] for name, one in loop.items()}
         put_back()
     facts = {"case": name, "gpus": dist.get_world_size(), "device": torch.cuda.get_device_name(), "made_s": round(made_s, 1), **times}
     unknown = fast.gain.certificate.unknown
@@ -336,7 +366,8 @@ def measured(name: str, replays: int, check: int, until_s: float) -> dict[str, A
     return {
         **facts,
         **gains,
-        "rested": rested,
+        "in a loop": loop,
+        "after pauses": rested,
         "bit_equal": not wrong,
         "replays": done,
         "unknown": dict(list(unknown.items())[:3]),

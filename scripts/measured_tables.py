@@ -602,6 +602,24 @@ def _call_cost(found: Any) -> str:
     return table(head, rows) + measured_on(found)
 
 
+_STEPS = {"resnet18": "training step of ResNet-18, batch 32", "fsdp2": "training step with FSDP2"}
+
+
+def collective_orders() -> str:
+    """Return steps with collectives on several GPUs: as captured, in our order and by hand."""
+    rows = []
+    for one in data("collective_orders"):
+        kind, _, size = one["case"].partition("-")
+        width, _, layers = size.partition("x")
+        kinds = {"dp": "data-parallel, {layers} layers of {width:,}", "tp": "tensor-parallel, two micro-batches of {width:,} tokens"}
+        step = _STEPS.get(kind) or kinds[kind].format(width=int(width), layers=layers)
+        gpus = f"{one['gpus']} {one['device'].split()[1]}"
+        times = [format_us(one[which]) for which in ("captured", "ours", "by hand")]
+        assert one["bit_equal"]
+        rows.append([step, gpus, *times, f"{one['gain']:.2f}×", f"{one['of_hand']:.2f}", f"{one['replays']:,}"])
+    return table(["step", "GPUs", "captured, µs", "`ss.parallelise`, µs", "by hand, µs", "gain", "of by hand", "replays"], rows)
+
+
 def above_bound() -> str:
     """Return what holds orders above their bound."""
     found = data("above_bound")
@@ -1177,6 +1195,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "common-code": common_code,
     "compiled-order": compiled_order,
     "call-cost": call_cost,
+    "collective-orders": collective_orders,
     "above-bound": above_bound,
     "kernels": kernels,
     "compilation": compilation,
