@@ -107,8 +107,11 @@ class CapturedCall:
         self._gpu = self._caller.gpu() if gpu is None else gpu
         self._match, self._put_together = matcher(self.tree, is_array), maker(self.returned.tree)
         # A result in memory that is put back after the run would not outlive it.
-        inside = [any(_overlap(device_arrays.extent(result), reach) for reach in self._extents) for result in self.results]
-        self._to_copy = [number for number, beside in enumerate(inside) if (self.fresh or beside) and number not in self.returned.given]
+        self._to_copy = [
+            number
+            for number, result in enumerate(self.results)
+            if number not in self.returned.given and (self.fresh or self._in_a_slot(device_arrays.extent(result)))
+        ]
 
     def _leave_behind(self) -> None:
         """Refuse calls: this is a forked child (see `forks`), in which CUDA does not work."""
@@ -369,7 +372,3 @@ def _groups(extents: Sequence[tuple[int, int]]) -> list[set[int]]:
             groups.append({number})
         furthest = max(furthest, end)
     return [group for group in groups if len(group) > 1]
-
-
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] < other[1] and other[0] < one[1]

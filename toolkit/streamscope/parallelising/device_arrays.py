@@ -42,8 +42,7 @@ def check_on_device(what: str, path: str, array: Any) -> None:
     if not tensor and not (hasattr(array, "data") and hasattr(array.data, "ptr")):
         raise ProgramError(f"{what}: {path} is {a_kind(array)}", hint=f"pass cupy.asarray({path}), which shares its memory")
     current = sys.modules["torch"].cuda.current_device() if tensor else libraries().runtime.getDevice()
-    own = array.device.index if tensor else array.device.id
-    if own != current:
+    if (own := gpu_of(array)) != current:
         hint = f"make it the current one: torch.cuda.set_device({own})" if tensor else f"with cupy.cuda.Device({own}): ..."
         raise ProgramError(f"{what}: {path} lies on GPU {own}, and GPU {current} is the current one", hint=hint)
 

@@ -285,11 +285,10 @@ class Parallelised(Result):
         if self._together:
             return self._called_together(self._calls.arguments(inputs, keywords), self._calls.mode())
         captures = self._captures  # Read once: other threads may put another one first.
-        if (result := captures[0].quickly(inputs, keywords)) is not MISSED:
-            return result
-        for capture in captures[1:]:
+        for capture in captures:
             if (result := capture.quickly(inputs, keywords)) is not MISSED:
-                self._used(capture)
+                if capture is not captures[0]:
+                    self._used(capture)
                 return result
         mode, arguments = self._calls.mode(), self._calls.arguments(inputs, keywords)
         for capture in captures:

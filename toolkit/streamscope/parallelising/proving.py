@@ -115,11 +115,6 @@ class Disturbed:
         begun, ended = (self._words[1 + first : 1 + first + self._count] != 0 for first in (0, self._count))
         return [int(number) for number in np.flatnonzero(begun & ~ended)]
 
-    @property
-    def ended(self) -> int:
-        """How many nodes have ended."""
-        return int((self._words[1 + self._count : 1 + 2 * self._count] != 0).sum())
-
 
 class Neighbours:
     """Work of nobody's that fills the GPU for a while, and copies, on streams of their own."""
