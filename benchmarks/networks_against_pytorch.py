@@ -1,12 +1,13 @@
 """ResNet-50 v2, a transformer and an LSTM, ours against timm's and PyTorch's: results from the same weights, and times.
 
-python benchmarks/networks_against_pytorch.py [--check] [--times] [--only resnet50-v2,lstm] [--batch 1,32] [--of training] [--out FILE.json]
+python benchmarks/networks_against_pytorch.py [--check] [--times [--kernels]] [--only lstm] [--batch 1,32] [--of training] [--out FILE.json]
 
 ``--check`` compares outputs, gradients and the weights after ten training steps. The reference is PyTorch in float64: ours must not be
 farther from it than twice as far as PyTorch is in the same dtype. It runs without a GPU, too: small, in float64 and float32, on the
 simulated device. ``--times`` lets our engines, each with and without fusion, take turns with PyTorch's ways to run the network, in
 float16: forward passes and training steps. By default both are done. Earlier measurements stay in the result. ``--ways compile`` measures
-ways with that in their names alone: in a first run, it fills the compiler's cache.
+ways with that in their names alone: in a first run, it fills the compiler's cache. ``--kernels`` adds what the graphs' time goes into, by
+PyTorch's profiler: kernels by kind, and the gaps between them. CUPTI leaves launches of graphs slower, so this comes after all times.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +29,11 @@ import numpy as np
 import timm
 import torch
 from provenance import provenance
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
 
 import streamscope as ss
+from streamscope.analysis.intervals import union
 from streamscope.arrays import Array
 from streamscope.files import written_whole
 from streamscope.tracing import ProgramFunction
@@ -41,10 +46,19 @@ HAS_GPU = torch.cuda.is_available()
 WHERE = "cuda" if HAS_GPU else "cpu"
 ENGINES = ("async", "dual", "graph", "graph-dual")
 TIMED = "float16" if HAS_GPU else "float32"  # which PyTorch's half on a CPU is too slow to try
-STEPS, REPEATS, WARMUP = 10, 100, 5
+STEPS, REPEATS, WARMUP, PROFILED = 10, 100, 5, 9
 SLACK, ROUNDING = 2.0, {"float64": 1e-7, "float32": 1e-5, "float16": 2e-3}
 """Ours may be SLACK times as far from float64 as PyTorch, and a rounding of the dtype."""
 SGD, ADAMW = Sgd(), AdamW()
+KINDS = {
+    "attention in one": r"flash|fmha|sdpa",  # First: their templates name cutlass, too.
+    "products": r"gemm|gemv|nvjet|cutlass|xmma|splitK",
+    "softmax": r"softmax",
+    "norms": r"layer_?norm|batch_?norm",
+    "copies": r"copy|memcpy|memset|transform_0213|CatArray",
+    "rows of tables": r"take|index|gather|embedding",
+}
+"""Kinds of kernels by their names, ours and PyTorch's; all others are element-wise."""
 
 Tensor = Any
 Maker = Callable[[], Callable[[], Any]]
@@ -372,6 +386,37 @@ def in_turns_us(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[st
     return found
 
 
+def kind_of(kernel: str) -> str:
+    return next((kind for kind, names in KINDS.items() if re.search(names, kernel, re.IGNORECASE)), "element-wise")
+
+
+def kernels_by_kind(call: Callable[[], Any]) -> dict[str, Any]:
+    """Return the kernels of a graph by kind, in the replay of the median makespan; the first is left out, since it takes longer."""
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(1 + PROFILED):
+            call()
+            torch.cuda.synchronize()
+    events = [event for event in profiler.profiler.kineto_results.events() if event.device_type().name == "CUDA"]
+    spans = sorted((event.start_ns(), event.start_ns() + event.duration_ns(), event.name()) for event in events)
+    each, rest = divmod(len(spans), 1 + PROFILED)
+    assert rest == 0, "the replays differ"
+    replays = [spans[each * run : each * (run + 1)] for run in range(1, 1 + PROFILED)]
+    replay = sorted(replays, key=makespan_ns)[PROFILED // 2]
+    kinds: dict[str, dict[str, Any]] = {}
+    for start, end, name in replay:
+        kind = kinds.setdefault(kind_of(name), {"kernels": 0, "us": 0.0, "by_name": {}})
+        kind["kernels"] += 1
+        kind["us"] += (end - start) / 1e3
+        own = kind["by_name"].setdefault(name[:100], [0, 0.0])
+        own[:] = own[0] + 1, round(own[1] + (end - start) / 1e3, 3)
+    start_ns, end_ns = (np.array([span[side] for span in replay], np.int64) for side in (0, 1))
+    return {"makespan_us": makespan_ns(replay) / 1e3, "busy_us": union(start_ns, end_ns).length_ns / 1e3, "kinds": kinds}
+
+
+def makespan_ns(spans: Sequence[tuple[int, int, str]]) -> int:
+    return max(end for _, end, _ in spans) - spans[0][0]
+
+
 def captured(call: Callable[[], Any]) -> Callable[[], Any]:
     """Return what replays a call, as PyTorch's documentation captures it."""
     side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -413,10 +458,17 @@ def torch_calls(network: Network, *, training: bool) -> Iterator[tuple[str, Make
             made()
         return made
 
+    def attending(*backends: SDPBackend) -> Callable[[], Any]:
+        with sdpa_kernel(list(backends)):
+            return captured(call(capturable=True))
+
     yield "PyTorch eager", call
     if HAS_GPU:
         yield "torch.cuda.CUDAGraph", lambda: captured(call(capturable=True))
         yield "torch.compile reduce-overhead", compiled
+        if not training and any(isinstance(module, torch.nn.MultiheadAttention) for module in network.model.modules()):
+            yield "torch.cuda.CUDAGraph, no flash attention", partial(attending, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+            yield "torch.cuda.CUDAGraph, attention in parts", partial(attending, SDPBackend.MATH)
 
 
 def our_calls(network: Network, *, training: bool) -> Iterator[tuple[str, Maker]]:
@@ -437,8 +489,11 @@ def our_calls(network: Network, *, training: bool) -> Iterator[tuple[str, Maker]
             yield f"{engine}{', fused' if fuse else ''}", partial(made, engine, fuse=fuse)
 
 
-def timed(network: Network, repeats: int, ways: str, *, training: bool) -> dict[str, Any]:
-    """Measure the ways to run a network that have a word in their names, in turns; a way that fails is an error with its text."""
+def timed(network: Network, repeats: int, ways: str, *, training: bool, kernels: bool) -> dict[str, Any]:
+    """Measure the ways to run a network that have a word in their names, in turns; a way that fails is an error with its text.
+
+    With ``kernels``, what the time of those that are graphs goes into, too.
+    """
     calls, errors = dict[str, Callable[[], Any]](), dict[str, str]()
     for name, make in (*our_calls(network, training=training), *torch_calls(network, training=training)):
         if ways not in name:
@@ -452,8 +507,14 @@ def timed(network: Network, repeats: int, ways: str, *, training: bool) -> dict[
             print(f"  {name}: {errors[name]}", flush=True)
     times = in_turns_us(calls, repeats)
     for name, each in sorted(times.items(), key=lambda item: item[1]["median_us"]):
-        print(f"  {name:32} {each['median_us']:10.1f} µs", flush=True)
-    return {"times": times, "errors": errors}
+        print(f"  {name:40} {each['median_us']:10.1f} µs", flush=True)
+    found: dict[str, Any] = {"times": times, "errors": errors}
+    if kernels:
+        found["kernels"] = {name: kernels_by_kind(call) for name, call in calls.items() if "graph" in name.lower()}
+        for name, one in found["kernels"].items():
+            parts = ", ".join(f"{part['kernels']} {kind} {part['us']:.1f}" for kind, part in one["kinds"].items())
+            print(f"  {name}: {one['makespan_us']:.1f} µs, {one['busy_us']:.1f} busy: {parts}", flush=True)
+    return found
 
 
 SMALL: dict[str, Callable[[int], Network]] = {
@@ -475,6 +536,7 @@ def main() -> None:
     parser.add_argument("--times", action="store_true")
     parser.add_argument("--of", default="forward,training", help="of --times: forward passes, training steps, or both")
     parser.add_argument("--ways", default="", help="of --times: only ways with this in their names")
+    parser.add_argument("--kernels", action="store_true", help="of --times: kernels of the graphs by kind")
     parser.add_argument("--only", default=",".join(LARGE))
     parser.add_argument("--batch", default="1,32", help="of --times; --check has 8, or 2 without a GPU")
     parser.add_argument("--repeats", type=int, default=REPEATS)
@@ -502,7 +564,7 @@ def main() -> None:
                 said = f"{name}, batch {batch}{', training step' if training else ''}"
                 print(f"{said}, {TIMED}, in turns:", flush=True)
                 torch.manual_seed(0)
-                keep("times", said, timed(networks[name](batch), chosen.repeats, chosen.ways, training=training))
+                keep("times", said, timed(networks[name](batch), chosen.repeats, chosen.ways, training=training, kernels=chosen.kernels))
                 if HAS_GPU:
                     torch.cuda.empty_cache()
 
