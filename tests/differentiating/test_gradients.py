@@ -66,6 +66,35 @@ def test_the_gradients_of_attention_take_no_more_operations_than_by_hand():
     assert len(found) <= 19 + 2 + 4 + 2  # By hand, the scale both ways, copies of heads, and sums in two steps.
 
 
+@pytest.mark.parametrize(
+    ("reduce", "dtype", "count"),
+    [
+        (np.max, "float16", 1),
+        (np.min, "float32", 1),
+        (partial(ss.ops.norm, order=np.inf), "float16", 1),
+        (ss.ops.norm, "float32", 1),
+        (ss.ops.norm, "float16", 2),  # The result is rounded to half: the gradient takes one that is not.
+    ],
+)
+def test_a_gradient_takes_a_reduction_s_result_and_does_not_reduce_again(reduce, dtype, count):
+    found = names(ss.value_and_grad(lambda x: reduce(x, axis=1).sum()).trace(np.ones((2, 3), dtype)))
+    name = next(iter(found))
+    assert found.count(name) == count
+    assert found.count(f"{name}_gradient") == 1
+
+
+def test_a_reduction_whose_result_is_written_since_is_done_again(evaluate):
+    def loss(x):
+        y = x.max(axis=1)
+        z = y * 3
+        ss.ops.multiply(y, 2, out=y)
+        return (y * z).sum()
+
+    (x,) = drawn((3, 4))
+    largest = x.max(axis=1, keepdims=True)
+    np.testing.assert_allclose(evaluate(ss.grad(loss), x), np.where(x == largest, 12 * largest, 0))
+
+
 def test_argnums_say_which_arguments(evaluate):
     def loss(x, y, z):
         return (x * y).sum() + z.sum()

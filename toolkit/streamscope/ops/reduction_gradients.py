@@ -36,7 +36,7 @@ class _Gradient:
     """CUDA expression over the element ``x``, the gradient ``dy``, the helping reductions and ``lets``, all by name; ``T`` is the type of
     arithmetic."""
     helping: tuple[tuple[str, Reduction], ...] = ()
-    """Reductions of ``x`` that it needs; exact, since nobody sees them rounded."""
+    """Reductions of ``x`` that it needs; exact, since nobody sees them rounded. ``y`` is the result, where that is exact."""
     numbers: Mapping[str, np.generic] = field(default_factory=dict)
     """Numbers that the expression takes by name, so that others need no other kernel."""
     lets: tuple[tuple[str, str], ...] = ()
@@ -105,21 +105,31 @@ def _gradient_of(reduction: Reduction, count: int) -> _Gradient:
         case "nanprod":
             return _Gradient(f"x != x ? T(0) : {_PRODUCT}", (_NUMBER_FACTORS, *_COUNTS), lets=_OTHERS, double=True)
         case "max" | "min":
-            return _Gradient("x == y || x != x ? dy : T(0)", _exact(reduction))
+            return _Gradient("x == y || x != x ? dy : T(0)", (("y", reduction),))
         case "norm_1":
             return _Gradient(f"dy * {_SIGN}")
         case "norm_2":
             return _Gradient("y == 0 ? T(0) : dy * x / y", _exact(reduction))
         case "norm_inf":
-            return _Gradient(f"(x < 0 ? -x : x) == y || x != x ? dy * {_SIGN} : T(0)", _exact(reduction))
+            return _Gradient(f"(x < 0 ? -x : x) == y || x != x ? dy * {_SIGN} : T(0)", (("y", reduction),))
         case "norm_p":
             power = f"pow((x < 0 ? -x : x) / y, T({reduction.order - 1!r}))"
             return _Gradient(f"y == 0 ? T(0) : dy * {_SIGN} * {power}", _exact(reduction))
     raise ProgramError(f"{reduction.__name__}: it has no gradient", hint="it is not differentiable")
 
 
-def gradient(reduction: Reduction, dy: Any, x: Any, axis: Axis, *, keepdims: bool, out: object, request: Request) -> Any:
-    """Return the gradient of a reduction's argument; see `Reduction.gradient`."""
+def gradient(
+    reduction: Reduction,
+    dy: Any,
+    x: Any,
+    axis: Axis,
+    *,
+    keepdims: bool,
+    out: object = None,
+    request: Request = "write",
+    result: Callable[[], Symbol | None] = lambda: None,
+) -> Any:
+    """Return the gradient of a reduction's argument; see `Reduction.gradient`. A backward pass has the reduction's ``result``."""
     name = reduction.__name__
     require(isinstance(dy, Symbol) and isinstance(x, Symbol), name, "the gradient is of variables of the program")
     check_request(f"{name}.gradient", request, has_target=out is not None)
@@ -132,7 +142,10 @@ def gradient(reduction: Reduction, dy: Any, x: Any, axis: Axis, *, keepdims: boo
     if request == "null":
         return out
     kept = reduced_shape(x.shape, axes, keepdims=True)
-    repeated = [reshape(each, kept) for each in (dy, *(helper(x, axis, keepdims=keepdims) for _, helper in how.helping))]
+    repeated = [reshape(dy, kept)]
+    for title, helper in how.helping:
+        found = result() if title == "y" and helper.result_dtype(x.dtype) == x.dtype else None
+        repeated.append(reshape(helper(x, axis, keepdims=keepdims) if found is None else found, kept))
     signature = _signature(f"{name}_gradient", how, x.dtype, accumulate=request == "add")
     return applied_gradient(signature, [x, *repeated], x.spec, how.numbers, out)
 
@@ -143,10 +156,19 @@ def pulled_back(reduction: Reduction, backward: Backward) -> Sequence[Symbol | N
     how = _gradient_of(reduction, math.prod(x.shape[one] for one in checked_axes(reduction.__name__, x.shape, given["axis"])))
     dy = dy if dy.dtype == x.dtype else astype(dy, x.dtype)
     if how.of_elements:
-        found = [reduction.gradient(dy, backward.operand(0), given["axis"], keepdims=given["keepdims"])]
+        own = partial(_result_of, backward)
+        found = [gradient(reduction, dy, backward.operand(0), given["axis"], keepdims=given["keepdims"], result=own)]
     else:
         found = [_spread(reduction, how, x, dy, given["axis"])]
     return [*found, backward.dy] if backward.adds else found
+
+
+def _result_of(backward: Backward) -> Symbol | None:
+    """Return the result, unless it was added to something, or written in place since: then it has to be reduced again."""
+    try:
+        return None if backward.adds else backward.result(0)
+    except ProgramError:
+        return None
 
 
 def _spread(reduction: Reduction, how: _Gradient, x: ArraySpec, dy: Symbol, axis: Axis) -> Symbol:
