@@ -1,7 +1,7 @@
 """Small jobs on 2 or 4 GPUs, recorded by PyTorch's profiler and by `ss.record`, and what `ss.read_ranks` says of them.
 
     python benchmarks/recorded_jobs.py GPUS FOLDER [PASS …]     # FOLDER/kineto/JOB/rank0.json.gz, FOLDER/ours/JOB/0.parquet, result.json
-    python benchmarks/recorded_jobs.py --read FOLDER            # reads and judges the recordings again; needs no GPU
+    python benchmarks/recorded_jobs.py --read FOLDER            # reads and judges the recordings; needs no GPU
     python benchmarks/recorded_jobs.py --keep FOLDER TARGET JOB ...     # copies jobs, as small as tests/data/ranks has them
 
 Jobs are data-, tensor- and pipeline-parallel, as plain streams and as CUDA graphs. In some of them, rank 1 is late on purpose. All ranks
@@ -627,7 +627,7 @@ def keep(folder: Path, target: Path, jobs: list[str]) -> None:
 
 
 def main() -> None:
-    """Record all jobs, then read them."""
+    """Record all jobs."""
     gpus, folder = int(sys.argv[1]), Path(sys.argv[2]).absolute()
     import torch
 
@@ -649,7 +649,6 @@ def main() -> None:
         "failed": failed,
     }
     (folder / "result.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    read(folder)
 
 
 if __name__ == "__main__":
