@@ -170,32 +170,33 @@ def _hidden(ranks: Sequence[Rank], matched: Matched, waits: Waits, steps: JobSte
 
     Where hosts hold all GPUs up, as they do while they are recorded, the pace of each host decides who is late.
     """
-    parts, found = matched.parts, list[Late]()
-    known = np.flatnonzero(waits.known)
-    known = known[np.argsort(parts.rank[known], kind="stable")]
+    found, known = list[Late](), np.flatnonzero(waits.known)
+    there, first, times = np.unique(matched.parts.rank[known], return_index=True, return_counts=True)
+    ends = dict(zip(there.tolist(), matched.parts.span[known[np.stack([first, first + times - 1], axis=1)]], strict=True))
     for peers, stages in _peers(matched, known) if len(steps) >= _LEAST_STEPS else []:
-        ends = (np.searchsorted(parts.rank[known], peers, side=side) for side in ("left", "right"))
-        own = [parts.span[known[low:high]] for low, high in zip(*ends, strict=True)]
-        begins_ns = [ranks[at].trace.spans.start_ns[rows] for at, rows in zip(peers, own, strict=True)]
-        between = [(int(each.min()), int(each.max())) for each in begins_ns]
-        loads = alone([ranks[at] for at in peers], between)
-        whole_ns, length_ns = np.array([load.all_ns for load in loads]), float(np.ptp(between[0]))
+        between = [ranks[at].trace.spans.start_ns[ends[at]] for at in peers]
+        loads, length_ns = alone([ranks[at] for at in peers], between), float(np.ptp(between[0]))
         count = length_ns / max(1.0, float(np.median(steps.length_ns)))
         worth_ns = max(_ALL_WORTH_SAYING * length_ns, _LEAST_NS * count)
-        for place in np.argsort(-whole_ns, kind="stable")[:_MOST_RANKS].tolist():
-            if whole_ns[place] - np.median(np.delete(whole_ns, place)) <= worth_ns:
-                break
-            load, others = loads[place], [*loads[:place], *loads[place + 1 :]]
-            elsewhere = frozenset(name for each in others for name in each.ns)
-            excess_ns = {name: more for name, more in load.excess(others).items() if not stages or name not in elsewhere}
-            more_ns = sum(excess_ns.values())
-            cause, where = load.cause(others, EXPLAINS * more_ns, elsewhere)
-            explains = excess_ns.get(where, 0.0) >= EXPLAINS * more_ns and load.counts.get(where, 0.0) >= _OFTEN * count
-            clear_ns = _TIMES_JITTER * np.hypot(load.noise_ns, np.median([each.noise_ns for each in others]))
-            if more_ns >= max(worth_ns, clear_ns) and (explains or cause == "slow GPU"):
-                rank, more_us = ranks[peers[place]], more_ns / count / 1e3
-                found.append(Late(rank.number, 0, len(own[place]), more_us, 0.0, cause, where, "hidden", 0.0, range_of(rank, where)))
+        for place in np.argsort([-load.all_ns for load in loads], kind="stable")[:_MOST_RANKS].tolist():
+            others = [*loads[:place], *loads[place + 1 :]]
+            more_ns, cause, where = _excess(loads[place], others, worth_ns, _OFTEN * count, stages=stages)
+            if cause:
+                rank, of = ranks[peers[place]], int(times[there == peers[place]][0])
+                found.append(Late(rank.number, 0, of, more_ns / count / 1e3, 0.0, cause, where, "hidden", 0.0, range_of(rank, where)))
     return sorted(found, key=lambda late: -late.median_us)
+
+
+def _excess(load: NamedWork, others: Sequence[NamedWork], worth_ns: float, often: float, *, stages: bool) -> tuple[float, str, str]:
+    """Return how much more a GPU has to do than others, with cause and name; no cause where it is little, chance, or of no one name."""
+    elsewhere = frozenset(name for each in others for name in each.ns)
+    excess_ns = {name: ns for name, ns in load.excess(others).items() if not stages or name not in elsewhere}
+    more_ns = sum(excess_ns.values())
+    if more_ns < max(worth_ns, _TIMES_JITTER * np.hypot(load.noise_ns, np.median([each.noise_ns for each in others]))):
+        return 0.0, "", ""
+    cause, where = load.cause(others, EXPLAINS * more_ns, elsewhere)
+    explains = excess_ns.get(where, 0.0) >= EXPLAINS * more_ns and load.counts.get(where, 0.0) >= often
+    return (more_ns, cause, where) if explains or cause == "slow GPU" else (0.0, "", "")
 
 
 def _peers(matched: Matched, known: IntArray) -> list[tuple[list[int], bool]]:

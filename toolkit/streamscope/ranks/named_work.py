@@ -77,7 +77,7 @@ class NamedWork:
         return len(ratios) > 2 and float(np.quantile(ratios, 0.5, method="lower")) >= 1 + 0.5 * (whole - 1)
 
 
-def alone(ranks: Sequence[Rank], between: Sequence[tuple[int, int]]) -> list[NamedWork]:
+def alone(ranks: Sequence[Rank], between: Sequence[IntArray]) -> list[NamedWork]:
     """Return what each GPU has to do between two moments of its trace, as long as it takes where no communication runs beside it.
 
     A rank that waits has slower kernels meanwhile, so the time of each is the median of those that run alone: on this rank, else on the
