@@ -175,7 +175,9 @@ def slowed_by_collectives(works: Sequence[RankWork]) -> list[RankWork]:
         meanwhile = Coverage(union(spans.start_ns[rows[parts]], spans.end_ns[rows[parts]]))
         beside_ns = meanwhile.within(spans.start_ns[rows], spans.end_ns[rows])
         lost = np.clip((its.time_ns - its.alone_ns) / np.maximum(beside_ns, 1), 0, _MOST_LOST)
-        known = np.flatnonzero(its.beside & ~parts & (beside_ns > 0) & (lost > 0))
+        only = np.zeros(len(rows), bool)
+        only[~parts] = _share_beside(spans, rows[~parts]) <= _BESIDE
+        known = np.flatnonzero(its.beside & only & (beside_ns > 0) & (lost > 0))
         slowed = zip(rows[known].tolist(), lost[known].tolist(), beside_ns[known].tolist(), strict=True)
         found.append(replace(work, slowed={row: (share, ns) for row, share, ns in slowed}))
     return found

@@ -113,11 +113,7 @@ class Execution:
             kernel = self._multiprocessors.start(held, math.inf, _nothing, beside=joined.kernel_speeds)
             joined.begin(Part(work, finished, stream, stretch, replay, self.core.timeline.now_ns, kernel, operand))
 
-        wait_ns = self._multiprocessors.full_for_ns(held.multiprocessors)
-        if wait_ns:
-            self.core.timeline.at(self.core.timeline.now_ns + wait_ns, begin)
-        else:
-            begin()
+        self._multiprocessors.when_free(held.multiprocessors, begin)
 
     def put(self, launch: Launch, held: Residency, duration_ns: float, started: Action, finished: Action) -> None:
         """Run a piece: a kernel now, a copy when its engine is free."""
@@ -239,6 +235,8 @@ class Multiprocessors:
         self._next_end: Appointment | None = None
         self.watching: list[Action] = []
         """Called when a kernel starts or ends, by collectives that transfer: they are slower beside kernels."""
+        self._arrivals: list[tuple[set[RunningKernel], Action]] = []
+        """Collectives that wait for room, each with the kernels that were there before."""
 
     def start(
         self, held: Residency, alone_ns: float, finished: Action, *, product: bool = False, beside: Mapping[bool, float] | None = None
@@ -278,12 +276,14 @@ class Multiprocessors:
             wait_ns = alone_ns
         return max(0.0, wait_ns - self._model.working_kernel_ns)
 
-    def full_for_ns(self, multiprocessors: float) -> float:
-        """Return how long there is no room for a collective that arrives now: until the kernels that fill the chip have ended."""
-        self._progress()
-        kernels = [kernel for kernel in self._running if kernel.beside is None]
+    def when_free(self, multiprocessors: float, begin: Action) -> None:
+        """Begin a collective that arrives now: at once if there is room, else when the kernels that fill the chip have ended."""
+        ahead = {kernel for kernel in self._running if kernel.beside is None}
         free = self._model.multiprocessors - sum(kernel.held.multiprocessors for kernel in self._running)
-        return max((kernel.remaining_ns / kernel.speed for kernel in kernels), default=0.0) if free < multiprocessors else 0.0
+        if free < multiprocessors and ahead:
+            self._arrivals.append((ahead, begin))
+        else:
+            begin()
 
     @property
     def neighbours(self) -> set[bool]:
@@ -346,6 +346,11 @@ class Multiprocessors:
                     each.remaining_ns, each.held_up_ns = min(each.remaining_ns, each.held_up_ns), 0.0
         self._rate()
         kernel.finished()
+        for ahead, begin in (arrivals := self._arrivals):
+            ahead.discard(kernel)
+            if not ahead:
+                begin()
+        self._arrivals = [each for each in arrivals if each[0]]
 
 
 class _Bus:
