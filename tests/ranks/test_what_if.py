@@ -444,6 +444,13 @@ def test_predictions_come_true_on_the_simulated_host(step, truth, change):
     assert waiting[0] == pytest.approx(waiting[1], abs=0.05 * run.length_ns / 1e3)
 
 
+def test_predictions_keep_the_plan_of_an_engine_that_would_plan_anew():
+    step = Step(gpus=3, rows=4096, columns=(2048, 256, 1024), late_layers=(1,), extra=20, engine="graph-dual")
+    predicted, repaired = step.run().what_if(1).like(0).job.length_ns, step.repaired
+    assert predicted == pytest.approx(repaired.run(step).length_ns, rel=0.01)
+    assert predicted > 1.05 * repaired.run().length_ns
+
+
 def test_a_step_that_two_h200_ran_is_replayed_as_it_was(repository):
     runs = ss.load_comparison(repository / "notebooks" / "recorded" / "data-parallel")
     assert job_of(runs["graph-dual"].trace).what_if().replay_error < 1e-4
