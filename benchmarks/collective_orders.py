@@ -247,12 +247,11 @@ def nvml_handle() -> int:
     return int(nvml.device_get_handle_by_uuid(f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"))
 
 
-def clock_and_power() -> tuple[float, float]:
-    """Return the clock of the multiprocessors in MHz, and the power of the GPU in W."""
-    power = nvml.FieldValue(1)
-    power.field_id = nvml.FieldId.DEV_POWER_INSTANT
-    nvml.device_get_field_values(nvml_handle(), power)
-    return nvml.device_get_clock_info(nvml_handle(), nvml.ClockType.CLOCK_SM), power.value[0]["ui_val"] / 1e3
+def clock_and_power() -> tuple[float, float, float]:
+    """Return the clock of the multiprocessors in MHz, the power of the last second in W, and 1 if a limit of power holds the clock down."""
+    handle = nvml_handle()
+    held = nvml.device_get_current_clocks_event_reasons(handle) & nvml.ClocksEventReasons.EVENT_REASON_SW_POWER_CAP
+    return nvml.device_get_clock_info(handle, nvml.ClockType.CLOCK_SM), nvml.device_get_power_usage(handle) / 1e3, float(bool(held))
 
 
 def loop_of(call: Call) -> int:
@@ -268,7 +267,7 @@ def loop_of(call: Call) -> int:
 
 
 def medians(calls: dict[str, Call], replays: int, pause_s: float = 0.0) -> dict[str, dict[str, float]]:
-    """Return time in µs, clock and power of a call, by turns: after ``pause_s`` and as many replays, so many back to back are timed."""
+    """Return medians of time in µs, clock and power of a call, by turns: after ``pause_s`` and as many replays, so many back to back are timed."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in calls}
     for _ in range(TURNS):
@@ -284,7 +283,8 @@ def medians(calls: dict[str, Call], replays: int, pause_s: float = 0.0) -> dict[
             seen = clock_and_power()
             end.synchronize()
             found[name].append((1e3 * start.elapsed_time(end) / replays, *seen))
-    return {name: dict(zip(("us", "MHz", "W"), np.median(seen, axis=0).round(1).tolist(), strict=True)) for name, seen in found.items()}
+    names = "us", "MHz", "W", "at the limit of power"
+    return {name: dict(zip(names, np.median(seen, axis=0).round(1).tolist(), strict=True)) for name, seen in found.items()}
 
 
 def bits_of(values: torch.Tensor) -> torch.Tensor:

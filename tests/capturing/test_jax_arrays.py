@@ -70,6 +70,8 @@ def test_a_function_that_calls_jax_is_refused_by_name(before, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax = pytest.importorskip("jax")
+    with torch.cuda.device(0):  # When JAX first looks for several GPUs, it leaves another one current.
+        jax.devices()
     doubled = jax.jit(lambda x: 2 * x)
     with pytest.raises(EngineError, match=REFUSED) as caught:
         ss.capture(lambda x: torch.from_dlpack(doubled(jax.dlpack.from_dlpack(before(x)))) + 1, torch.ones(64, device="cuda"))
