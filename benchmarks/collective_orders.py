@@ -267,7 +267,7 @@ def loop_of(call: Call) -> int:
 
 
 def medians(calls: dict[str, Call], replays: int, pause_s: float = 0.0) -> dict[str, dict[str, float]]:
-    """Return medians of time in µs, clock and power of a call, by turns: after ``pause_s`` and as many replays, so many back to back are timed."""
+    """Return medians of time in µs, clock and power of calls, in turns: so many replays are timed behind ``pause_s`` and as many others."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in calls}
     for _ in range(TURNS):
