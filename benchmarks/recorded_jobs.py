@@ -38,7 +38,9 @@ from streamscope.ranks.rank import of_rows
 from streamscope.trace.spans import SpanKind
 
 PASSES = ("measured", "kineto", "ours")
-WARM, STEPS, TURNS = 3, 12, 2
+WARM, STEPS = 3, 24
+TURNS = {None: slice(None), 0: slice(0, None, 2), 1: slice(1, None, 2)}
+"""All steps, the even ones, and the odd ones. Drift is the same in both halves, so what differs is noise."""
 PATIENCE_S, LIMIT_S = 30.0, float(os.environ.get("JOBS_LIMIT_S", "150"))
 MOST_FAILURES = 3
 """A pass with so many failures is given up."""
@@ -331,7 +333,7 @@ class Worker:
 
     def measured(self, family: str, cycle: Cycle) -> None:
         """Run steps that nobody records."""
-        for number in range(-WARM, TURNS * STEPS):
+        for number in range(-WARM, STEPS):
             cycle(number)
 
     def kineto(self, family: str, cycle: Cycle) -> None:
@@ -342,10 +344,10 @@ class Worker:
         with profile(
             activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
             record_shapes=True,
-            schedule=schedule(wait=0, warmup=WARM, active=TURNS * STEPS, repeat=1),
+            schedule=schedule(wait=0, warmup=WARM, active=STEPS, repeat=1),
             on_trace_ready=lambda found: found.export_chrome_trace(str(target)),
         ) as profiler:
-            for number in range(-WARM, TURNS * STEPS):
+            for number in range(-WARM, STEPS):
                 cycle(number)
                 profiler.step()
 
@@ -354,7 +356,7 @@ class Worker:
         import streamscope as ss
 
         with ss.record(family, path=self.folder / "ours" / family / "{rank}.parquet"):
-            for number in range(-1, TURNS * STEPS):
+            for number in range(-1, STEPS):
                 cycle(number)
 
     def together(self) -> None:
@@ -379,7 +381,7 @@ class Worker:
         getattr(self, which)(family[0].label, cycle)
         with (self.folder / f"times-{self.rank}.jsonl").open("a", encoding="utf-8") as file:
             for case, _, times_us in jobs:
-                file.write(json.dumps({"job": case.label, "pass": which, "us": np.round(times_us[-TURNS * STEPS :], 1).tolist()}) + "\n")
+                file.write(json.dumps({"job": case.label, "pass": which, "us": np.round(times_us[-STEPS :], 1).tolist()}) + "\n")
 
     def work(self, which: str, first: int) -> None:
         """Do the families of a pass from one on, and tell after each."""
@@ -457,7 +459,7 @@ def _first_error(log: str) -> str:
 
 
 def step_times(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """Return the median step of each job in each pass and turn, in µs; a step takes as long as on its slowest rank."""
+    """Return the median step of each job in each pass and half, in µs; a step takes as long as on its slowest rank."""
     ranks: dict[tuple[str, str], list[list[float]]] = {}
     for path in sorted(folder.glob("times-*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -465,7 +467,7 @@ def step_times(folder: Path) -> dict[str, dict[str, list[float]]]:
             ranks.setdefault((row["job"], row["pass"]), []).append(row["us"])
     found: dict[str, dict[str, list[float]]] = {}
     for (job, which), times in ranks.items():
-        found.setdefault(job, {})[which] = np.median(np.max(times, axis=0).reshape(TURNS, -1), axis=1).tolist()
+        found.setdefault(job, {})[which] = [float(np.median(np.max(times, axis=0)[steps])) for steps in TURNS.values()]
     return found
 
 
@@ -568,8 +570,7 @@ def read(folder: Path) -> None:
         content["jobs"] |= {case.label: {"whole": case.whole or None, "step_us": times.get(case.label, {})} for case in family}
         for recorder in (each for each in PASSES[1:] if any((folder / each / family[0].label).glob("*"))):
             recorded = ss.read_ranks(folder / recorder / family[0].label, progress=False)
-            for turn in (None, *range(TURNS)):  # The whole recording, and its parts.
-                steps = slice(None) if turn is None else slice(turn * STEPS, (turn + 1) * STEPS)
+            for turn, steps in TURNS.items():
                 jobs = {case.name: cut(recorded, case, steps) for case in family}
                 for case in family if turn is None else ():
                     found = content["jobs"][case.label][recorder] = judged(jobs[case.name], case)
@@ -640,7 +641,7 @@ def main() -> None:
     failed = [failure for which in sys.argv[3:] or PASSES for failure in launcher.ran(which)]
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
     content = {
-        "what": f"{TURNS} turns of {STEPS} steps of each job, one step each after the other, and the medians of them in µs",
+        "what": f"{STEPS} steps of each job, one step each after the other, and the medians of them in µs",
         "device": torch.cuda.get_device_name(),
         "gpus": gpus,
         "rows": ROWS,
