@@ -51,8 +51,8 @@ _INFERRED = (
 _ONE_SIZE = "the latency of {} is not known, since all have one size: "
 _WHOLE = "{} larger than {} stay whole: files do not tell when their pieces were ready"
 _HOSTS = (
-    "bound by hosts, in part: for the same calls they take longer on some ranks, in some steps and in some recordings than in others. With "
-    "quick and with slow ones it would be {} to {}"
+    "bound by hosts, in part: for the same calls they take longer on some ranks, in some steps and in some recordings than in others, and "
+    "less without a recorder. With quick and with slow ones, the change makes it {}"
 )
 _EQUAL_RUNS = 0.05
 """Runs of one job differ by as much where GPUs decide. Where the pace of hosts changes a prediction by more, it is told."""
@@ -213,7 +213,7 @@ class JobPrediction(Result):
 
     @property
     def error_bar(self) -> tuple[float, float]:
-        """How much shorter and longer it may be than predicted, as shares of the prediction.
+        """How much shorter and longer it may be than predicted, as shares of the prediction, beside a run of the recorded job.
 
         Equal runs differ by some 5 %, also where GPUs decide. Hosts that do the same differ between ranks and steps, and by more while a
         profiler records them. Their pace is the time of launches over the usual time of the same calls. Quick and slow are the 5th and
@@ -271,17 +271,17 @@ class JobPrediction(Result):
         error = self.replay_error
         replay = f"the replay without a change takes {time_text(self.unchanged.length_ns)} of {time_text(self.recorded.length_ns)}"
         off = f": that is {percent(error)} off, so what it predicts may be as far off" if error > _WORST_REPLAY else ""
-        hosts = [] if self._between is None or not self.changes else [_HOSTS.format(*self._between)]
+        hosts = [_HOSTS.format(self._between)] if self._between else []
         alone = [] if self.recorded.matched.whole.any() else ["no collective joins the ranks, so each is replayed alone"]
         return (replay + off, *hosts, *alone, *([_INFERRED.format(ranks + more)] if untold else []), *self.remarks)
 
     @property
-    def _between(self) -> tuple[str, str] | None:
-        """The range of the prediction in words, where hosts matter."""
-        if max(map(abs, self._host_range)) <= _EQUAL_RUNS:
-            return None
-        low, high = (f"{time_text(self._time_ns(self.job) * (1 + share))} ({share * 100:+.0f} %)" for share in self.error_bar)
-        return low, high
+    def _between(self) -> str:
+        """The range of the speed-up in words, where hosts matter: their times with a recorder tell nothing of a run without one."""
+        if max(map(abs, self._host_range)) <= _EQUAL_RUNS or not self.changes:
+            return ""
+        low, high = self.error_bar
+        return f"{self.speedup / (1 + high):,.2f} to {self.speedup / (1 + low):,.2f} times as fast"
 
     def timeline(self, *ranks: int) -> Timeline:
         """Return live timelines of ranks, each as recorded and as predicted, on one axis, as a notebook widget.
@@ -603,7 +603,7 @@ class JobPrediction(Result):
         last_us = [each["p95"] for each in (self.job.step_us, self.recorded.step_us)]
         slowest = " instead of ".join(time_text(us * 1e3) for us in last_us if us is not None)
         p95 = f" (p95: {slowest})" if self._by_steps else ""
-        between = "" if self._between is None else f" Depending on hosts, it may take {' to '.join(self._between)}."
+        between = f" Depending on hosts, that may be {self._between}." if self._between else ""
         return f"Predicted, not measured: {what} takes {predicted} instead of {before}{p95}, so the change makes it {times}.{between}"
 
     def table_rows(self) -> list[tuple[str, ...]]:
