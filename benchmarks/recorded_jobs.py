@@ -33,13 +33,14 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.arrays import FloatArray
 from streamscope.ranks.job import Job
 from streamscope.ranks.rank import of_rows
 from streamscope.trace.spans import SpanKind
 
 PASSES = ("measured", "kineto", "ours")
 WARM, STEPS = 3, 24
-TURNS = {None: slice(None), 0: slice(0, None, 2), 1: slice(1, None, 2)}
+HALVES = (slice(None), slice(0, None, 2), slice(1, None, 2))
 """All steps, the even ones, and the odd ones. Drift is the same in both halves, so what differs is noise."""
 PATIENCE_S, LIMIT_S = 30.0, float(os.environ.get("JOBS_LIMIT_S", "150"))
 MOST_FAILURES = 3
@@ -381,7 +382,7 @@ class Worker:
         getattr(self, which)(family[0].label, cycle)
         with (self.folder / f"times-{self.rank}.jsonl").open("a", encoding="utf-8") as file:
             for case, _, times_us in jobs:
-                file.write(json.dumps({"job": case.label, "pass": which, "us": np.round(times_us[-STEPS :], 1).tolist()}) + "\n")
+                file.write(json.dumps({"job": case.label, "pass": which, "us": np.round(times_us[-STEPS:], 1).tolist()}) + "\n")
 
     def work(self, which: str, first: int) -> None:
         """Do the families of a pass from one on, and tell after each."""
@@ -459,7 +460,7 @@ def _first_error(log: str) -> str:
 
 
 def step_times(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """Return the median step of each job in each pass and half, in µs; a step takes as long as on its slowest rank."""
+    """Return the `medians_us` of each job in each pass; a step takes as long as on its slowest rank."""
     ranks: dict[tuple[str, str], list[list[float]]] = {}
     for path in sorted(folder.glob("times-*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -467,17 +468,22 @@ def step_times(folder: Path) -> dict[str, dict[str, list[float]]]:
             ranks.setdefault((row["job"], row["pass"]), []).append(row["us"])
     found: dict[str, dict[str, list[float]]] = {}
     for (job, which), times in ranks.items():
-        found.setdefault(job, {})[which] = [float(np.median(np.max(times, axis=0)[steps])) for steps in TURNS.values()]
+        found.setdefault(job, {})[which] = medians_us(np.max(times, axis=0))
     return found
 
 
-def cut(job: Job, case: JobCase, steps: slice) -> Job:
-    """Return some steps of a case out of those of all: the time between them is taken out, on all ranks alike."""
+def medians_us(steps_us: FloatArray) -> list[float]:
+    """Return the median of all steps, of the even and of the odd ones."""
+    return [round(float(np.median(steps_us[half])), 1) for half in HALVES]
+
+
+def cut(job: Job, case: JobCase) -> Job:
+    """Return the steps of a case out of those of all: the time between them is taken out, on all ranks alike."""
     windows = []
     for rank in job.ranks:
         spans = rank.trace.spans
         names = [code for code, text in enumerate(spans.names) if text.startswith(f"{case.label} step ")]
-        rows = np.flatnonzero(np.isin(spans.name, names) & (spans.kind == SpanKind.RANGE))[steps]
+        rows = np.flatnonzero(np.isin(spans.name, names) & (spans.kind == SpanKind.RANGE))
         windows.append(np.stack([spans.start_ns[rows], spans.end_ns[rows]]) + rank.zero_ns)
     begin_ns, end_ns = np.moveaxis(np.stack(windows), 1, 0)
     between_ns = (begin_ns[:, 1:] - end_ns[:, :-1]).min(axis=0)  # A host that was late stays as late.
@@ -523,11 +529,6 @@ def judged(job: Job, case: JobCase) -> dict[str, Any]:
     }
 
 
-def step_us(job: Job) -> float:
-    """Return the median step of a job, as its verdict has it."""
-    return float(np.median(job.steps.length_ns)) / 1e3
-
-
 def changed(job: Job, case: JobCase) -> Any:
     """Predict a job without overlap or without the cause that makes rank 1 late; where its kernels are longer, like rank 0."""
     if not case.late:
@@ -544,17 +545,17 @@ def predicted(job: Job, case: JobCase) -> dict[str, Any]:
         found = changed(job, case)
     except ss.StreamscopeError as error:
         return {"refused": error.message}
-    return {"predicted_us": step_us(found.job), "replay_error": found.replay_error, "range": list(found.error_bar)}
+    return {"predicted_us": medians_us(found.job.steps.length_ns / 1e3)[0], "range": found.error_bar}
 
 
 def turns_of(jobs: Mapping[str, Job], family: Sequence[JobCase]) -> list[dict[str, Any]]:
-    """Return the prediction for each job, and the steps of its runs, in µs."""
-    rows = []
+    """Return the prediction for each job, and the `medians_us` of its steps and of those of its runs."""
+    rows, us = [], {name: medians_us(job.steps.length_ns / 1e3) for name, job in jobs.items()}
     for case in family:
         # Jobs without overlap are predicted from the one with it.
         runs = [case.whole] if case.late else [each.name for each in family if each.serial and not case.serial]
-        found = {"recorded_us": step_us(jobs[case.name])} | predicted(jobs[case.name], case) if runs else {}
-        rows += [{"job": case.name, "run": run, "rows": case.rows, "run_us": step_us(jobs[run])} | found for run in runs]
+        found = {"rows": case.rows, "recorded_us": us[case.name]} | predicted(jobs[case.name], case) if runs else {}
+        rows += [{"job": case.name, "run": run, "run_us": us[run]} | found for run in runs]
     return rows
 
 
@@ -570,12 +571,11 @@ def read(folder: Path) -> None:
         content["jobs"] |= {case.label: {"whole": case.whole or None, "step_us": times.get(case.label, {})} for case in family}
         for recorder in (each for each in PASSES[1:] if any((folder / each / family[0].label).glob("*"))):
             recorded = ss.read_ranks(folder / recorder / family[0].label, progress=False)
-            for turn, steps in TURNS.items():
-                jobs = {case.name: cut(recorded, case, steps) for case in family}
-                for case in family if turn is None else ():
-                    found = content["jobs"][case.label][recorder] = judged(jobs[case.name], case)
-                    print(f"{case.label:24}{recorder:8}{_line(found)}", flush=True)
-                content["turns"] += [{"recorder": recorder, "turn": turn} | row for row in turns_of(jobs, family)]
+            jobs = {case.name: cut(recorded, case) for case in family}
+            for case in family:
+                found = content["jobs"][case.label][recorder] = judged(jobs[case.name], case)
+                print(f"{case.label:24}{recorder:8}{_line(found)}", flush=True)
+            content["turns"] += [{"recorder": recorder} | row for row in turns_of(jobs, family)]
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     judgements = [row[recorder] for row in content["jobs"].values() for recorder in PASSES[1:] if recorder in row]
     counts = {name: sum(each[name] for each in judgements) for name in ("inside", "within_10_us", "host_known_within_10_us", "right")}

@@ -12,7 +12,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, combinations, pairwise
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -1099,42 +1099,66 @@ JOB_KINDS = (
 
 
 def predicted_ranks() -> str:
-    """Return how far predictions of whole jobs are from runs that took turns with them, and how far turns of one job are apart."""
-    rows = _predicted("turns")
-    whole, halves = ([row for row in rows if (row["turn"] is None) is one] for one in (True, False))
+    """Return how far predictions of jobs are from runs that took turns with them, recorded and not, beside the noise of these runs."""
+    rows = [row for row in _predicted("turns") if "noise" in row]
     every = [run for _, runs in JOB_KINDS for run in runs]
     lines = []
     for name, runs in (*JOB_KINDS, ("all", every)):
-        own, parts = ([row for row in each if row["run"] in runs] for each in (whole, halves))
-        off = map(_worst, (_off_run(own), _off_run(parts), _turns_apart(parts)))
-        lines.append([name, str(len(own)), *off, _bar(own), _held([*own, *parts])])
-    equal = [abs(row["recorded_us"] / row["run_us"] - 1) for row in whole if row["job"] == "ddp-once"]
-    like = _off_run(row for row in whole if row["run"] != "dp-plain")
-    far = sum(each > 0.15 for each in like)
-    apart = _predicted("blocks")
-    blocks = [row for row in apart if row["run"] != "dp-plain"]
+        own = [row for row in rows if row["run"] in runs]
+        free = [row for row in own if "unrecorded" in row]
+        off = [_worst([abs(row[what] - 1) for row in some]) for what, some in (("off", own), ("noise", own), ("unrecorded", free))]
+        lines.append([name, str(len(own)), *off[:2], _bar(own), _held(own, "off"), off[2], _held(free, "unrecorded")])
+    head = [
+        "a job, and its change",
+        "predictions",
+        "off: median, worst",
+        "noise",
+        "error bar, median",
+        "in it",
+        "without a recorder",
+        "in the bar",
+    ]
+    like = [row for row in rows if row["run"] != "dp-plain"]
+    earlier = [abs(row["off"] - 1) for row in _predicted("made_with") if row["run"] != "dp-plain"]
+    blocks = [row for row in _predicted("blocks") if row["run"] != "dp-plain"]
     return (
-        table(
-            ["a job, and its change", "predictions", "off: median, worst", "halves", "between halves", "error bar, median", "in it"], lines
-        )
-        + "\nBut for the program that has no second stream, predictions from whole recordings are off by "
-        + f"{_worst(like)}; {far} of {len(like)} by more than 15 %.\n"
-        + "A job that is late once is in its median step the same as the one that never is. In one recording, the two are "
-        + f"{_worst(equal)} apart.\n\nPredictions held out, of jobs that were recorded one after the other, on any core, with 512 and "
-        + f"1,024 rows: {len(blocks)}, off by {_worst(_off_run(blocks))} (median, worst); blocks of one job are "
-        + f"{_worst(_turns_apart(blocks))} apart. In the error bar, {_bar(blocks)} in the median: {_held(blocks)}; "
-        f"with programs that have no second stream, {_held(apart)}.\n"
+        table(head, lines)
+        + f"\nBut for the program that has no second stream: {_told_off(like, 'off')}. Their speed-ups, beside runs without a recorder: "
+        + f"{_told_off(like, 'unrecorded')}.\n\nThe rules were made with {len(earlier)} others that took turns, off by {_worst(earlier)}. "
+        + f"Of jobs that were recorded one after the other, on any core: {_told_off(blocks, 'off')}.\n"
     )
 
 
 def _predicted(kind: str) -> list[Any]:
-    """Return predictions of all hosts: of ``turns``, step by step in one recording, or of ``blocks``."""
-    hosts = enumerate(data("recorded_jobs")["hosts"])
-    return [{**row, "host": at} for at, host in hosts for row in host.get(kind, []) if "predicted_us" in row]
+    """Return predictions of all hosts: of ``turns``, step by step in one recording, or of ``blocks``.
+
+    ``off`` is the prediction over the run, and ``unrecorded`` what it says that the change does over what it does without a recorder.
+    ``noise`` is by how much even and odd steps differ in what the change does, halved, since a whole recording has twice as many.
+    """
+    found = []
+    for host in data("recorded_jobs")["hosts"]:
+        for row in (row for row in host.get(kind, []) if "predicted_us" in row):
+            run, job = np.atleast_1d(row["run_us"]), np.atleast_1d(row["recorded_us"])
+            more = {"off": row["predicted_us"] / run[0]}
+            if len(run) > 1:
+                even, odd = (run / job)[1:]
+                more["noise"] = 1 + (even / odd - 1) / 2
+            free = [host["jobs"].get(f"{row[name]}-{row['rows']}", {}).get("step_us", {}).get("measured") for name in ("run", "job")]
+            if all(free):
+                more["unrecorded"] = row["predicted_us"] / job[0] * free[1][0] / free[0][0]
+            found.append(row | more)
+    return found
 
 
-def _held(rows: Sequence[Any]) -> str:
-    return f"{sum(_in_range(row) for row in rows)} of {len(rows)}"
+def _told_off(rows: Sequence[Any], what: str) -> str:
+    own = [row for row in rows if what in row]
+    off = [abs(row[what] - 1) for row in own]
+    far = sum(each > 0.15 for each in off)
+    return f"{len(own)}, off by {_worst(off)} (median, worst), {far} by more than 15 %; in the error bar, {_bar(own)}: {_held(own, what)}"
+
+
+def _held(rows: Sequence[Any], what: str) -> str:
+    return f"{sum(row['range'][0] <= 1 / row[what] - 1 <= row['range'][1] for row in rows)} of {len(rows)}"
 
 
 def _bar(rows: Sequence[Any]) -> str:
@@ -1144,25 +1168,6 @@ def _bar(rows: Sequence[Any]) -> str:
 
 def _worst(errors: Sequence[float]) -> str:
     return f"{100 * statistics.median(errors):.1f} %, {100 * max(errors):.1f} %"
-
-
-def _off_run(rows: Iterable[Any]) -> list[float]:
-    """Return the errors of predicted steps, beside the run by the same recorder in the same turn."""
-    return [abs(row["predicted_us"] / row["run_us"] - 1) for row in rows]
-
-
-def _turns_apart(rows: Iterable[Any]) -> list[float]:
-    """Return how far steps of one job are apart from one turn to the next, by one recorder."""
-    turns: dict[tuple[object, ...], dict[int, float]] = {}
-    for row in rows:
-        for name, time in (("job", "recorded_us"), ("run", "run_us")):
-            turns.setdefault((row["host"], row["recorder"], row["rows"], row[name]), {})[row["turn"]] = row[time]
-    return [abs(one / other - 1) for each in turns.values() for one, other in pairwise(each.values())]
-
-
-def _in_range(row: Mapping[str, Any]) -> bool:
-    low, high = row["range"]
-    return bool(1 + low <= row["run_us"] / row["predicted_us"] <= 1 + high)
 
 
 def batches(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
