@@ -55,8 +55,8 @@ KINDS = {
     "products": r"gemm|gemv|nvjet|cutlass|xmma|splitK",
     "softmax": r"softmax",
     "norms": r"layer_?norm|batch_?norm",
-    "copies": r"copy|memcpy|memset|transform_0213|CatArray",
-    "rows of tables": r"take|index|gather|embedding",
+    "copies and sets": r"copy|memcpy|memset|transform_0213|CatArray",
+    "rows of tables": r"take_|gather_kernel|indexSelect|embedding_",
 }
 """Kinds of kernels by their names, ours and PyTorch's; all others are element-wise."""
 
@@ -458,8 +458,8 @@ def torch_calls(network: Network, *, training: bool) -> Iterator[tuple[str, Make
             made()
         return made
 
-    def attending(*backends: SDPBackend) -> Callable[[], Any]:
-        with sdpa_kernel(list(backends)):
+    def attending(backend: SDPBackend) -> Callable[[], Any]:
+        with sdpa_kernel(backend):
             return captured(call(capturable=True))
 
     yield "PyTorch eager", call
@@ -467,7 +467,7 @@ def torch_calls(network: Network, *, training: bool) -> Iterator[tuple[str, Make
         yield "torch.cuda.CUDAGraph", lambda: captured(call(capturable=True))
         yield "torch.compile reduce-overhead", compiled
         if not training and any(isinstance(module, torch.nn.MultiheadAttention) for module in network.model.modules()):
-            yield "torch.cuda.CUDAGraph, no flash attention", partial(attending, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+            yield "torch.cuda.CUDAGraph, efficient attention", partial(attending, SDPBackend.EFFICIENT_ATTENTION)
             yield "torch.cuda.CUDAGraph, attention in parts", partial(attending, SDPBackend.MATH)
 
 

@@ -253,6 +253,25 @@ def network_times(head: str, *, training: bool) -> str:
     return table([head, *heads], rows) + measured_on(made[0] | {"device": cards})
 
 
+def network_kernels() -> str:
+    """Return the time of the transformer's graphs by kind of kernel, with the number of kernels, and the time between them."""
+    found = data("networks_against_pytorch")["times"]["transformer, batch 1"]
+    ways = {way: one for way, one in found["kernels"].items() if "dual" not in way}  # Kernels side by side have no sum.
+    kinds = dict.fromkeys(kind for one in ways.values() for kind in one["kinds"])
+
+    def cell(parts: Sequence[Mapping[str, Any]]) -> str:
+        return f"{sum(part['us'] for part in parts):.0f} ({sum(part['kernels'] for part in parts)})" if parts else ""
+
+    rows = [[kind, *(cell([one["kinds"][kind]] if kind in one["kinds"] else []) for one in ways.values())] for kind in kinds]
+    rows += [
+        ["all kernels", *(cell([*one["kinds"].values()]) for one in ways.values())],
+        ["no kernel runs", *(f"{one['makespan_us'] - one['busy_us']:.0f}" for one in ways.values())],
+        ["makespan, profiled", *(f"{one['makespan_us']:.0f}" for one in ways.values())],
+        ["a replay, not profiled", *(f"{found['times'][way]['median_us']:.0f}" for way in ways)],
+    ]
+    return table(["µs (kernels)", *(f"`{way}`" for way in ways)], rows) + measured_on(found["made"])
+
+
 def recorded_memory() -> str:
     """Return in how many functions recorded memory is what the allocators say."""
     found = data("memory_against_allocators")
@@ -1185,6 +1204,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "recorded-memory": recorded_memory,
     "networks": networks,
     "network-training": network_training,
+    "network-kernels": network_kernels,
     "event-costs": event_costs,
     "stamps": stamps,
     "left-out": left_out,
