@@ -16,6 +16,7 @@ from streamscope.analysis.diff_rows import DiffRow
 from streamscope.analysis.matching import join
 from streamscope.analysis.metrics import PROFILED
 from streamscope.analysis.statistics import median_intervals
+from streamscope.comparing.comparison import Run
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 
@@ -311,6 +312,20 @@ def test_of_measured_runs_no_difference_is_told_and_all_that_lies_between_them()
     assert ss.diff(slow, slow).answer == f"The second took 95.0 µs, and the first 95.0 µs. {few}."
     predicted = launched(0, 30, engine="graph", exact=True)
     assert ss.diff(slow, predicted).answer == f"graph took 50.0 µs, and eager 95.0 µs. {few}. In graph: 45.0 µs less host wait."
+
+
+def test_of_two_runs_the_repeats_tell_whether_one_is_faster():
+    def run(makespans_us, **options):
+        trace = launched(0, 30, **options)
+        return Run(trace.info.engine, 1e3 * np.array(makespans_us), np.nan, np.nan, trace)
+
+    slow, quick = run([90, 91, 92, 93, 94, 95], program="slow"), run([60, 61, 62, 63, 64, 65], program="quick")
+    once = "In the recorded runs, quick took 50.0 µs, and slow 50.0 µs."
+    assert ss.diff(slow, quick).answer == f"quick is 48 % faster than slow (makespans 92.5 → 62.5 µs). {once}"
+    assert ss.diff(slow, run([60, 61, 62, 63, 64, 99], program="quick")).answer.startswith("quick against slow: within the noise (")
+    assert "too few repeats to tell" in ss.diff(slow, run([60, 61], program="quick")).answer
+    assert ss.diff(slow, quick).warnings == ("parts and rows are of one run each",)
+    assert "One run each" in ss.diff(slow, quick.trace).answer
 
 
 @given(first=st.from_type(SpanTable), second=st.from_type(SpanTable))

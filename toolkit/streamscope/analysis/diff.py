@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow, diff_rows, signed
 from streamscope.analysis.gpus import busiest
 from streamscope.analysis.matching import SAME_PROGRAM_FROM, Joined, join
+from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.overlap import kernel_time_ns, span_ns
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, SAME_WITHIN, Ranking
 from streamscope.analysis.summary import Summary, summary
 from streamscope.analysis.table import in_markdown, markdown_rows
-from streamscope.analysis.verdict import Change
+from streamscope.analysis.verdict import Change, change
 from streamscope.analysis.work import Work, work_of
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
@@ -35,8 +36,23 @@ _WORTH_TELLING = 0.1
 """A part that explains less than this share of the whole change is not in the sentence."""
 _UNNAMED = ("the first", "the second")
 """Names of two traces with one name."""
+_ONE_RUN_EACH = "parts and rows are of one run each"
+_FEW_RUNS = f"one run each, and rows of fewer than {FEWEST_FOR_INTERVAL} runs: {Ranking.UNKNOWN.value} a difference"
 _MOST_IN_TEXT = 12
 """So many rows stand in the text and in Markdown; all are in `TraceDiff.rows`."""
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A recorded run with the makespans of its repeats, as `ss.compare` has of each engine."""
+
+    @property
+    def trace(self) -> Trace:
+        """One recorded run."""
+
+    @property
+    def metrics(self) -> EngineMetrics:
+        """Its metrics, with the makespan of the repeats."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +132,8 @@ class TraceDiff(Result):
         Of several GPUs, the communication of that one, hidden or not.
     rows : tuple of DiffRow
         By how much they change: the largest first.
+    metrics : tuple of EngineMetrics, optional
+        Of two runs of `ss.compare`: their repeats tell whether one is faster.
     """
 
     view = "diff"
@@ -128,6 +146,7 @@ class TraceDiff(Result):
     contributions: tuple[Contribution, ...]
     communication: Contribution | None
     rows: tuple[DiffRow, ...]
+    metrics: tuple[EngineMetrics, EngineMetrics] | None = None
 
     @property
     def names(self) -> tuple[str, str]:
@@ -179,11 +198,7 @@ class TraceDiff(Result):
             *([_ONE_OF_ALL.format(self.summaries[0].gpu)] if self.communication and not gpus else []),
             *(["one trace was measured, the other was not"] if len(kinds) > 1 else []),
             *([f"two devices: {listed(list(devices))}"] if len(devices) > 1 else []),
-            *(
-                []
-                if self._exact
-                else [f"one run each, and rows of fewer than {FEWEST_FOR_INTERVAL} runs: {Ranking.UNKNOWN.value} a difference"]
-            ),
+            *([] if self._exact else [_ONE_RUN_EACH if self.metrics else _FEW_RUNS]),
             *(f"both: {text}" for text in alike),
             *(
                 f"{name}: {text}"
@@ -206,7 +221,7 @@ class TraceDiff(Result):
 
     @cached_property
     def answer(self) -> str:
-        """How the two compare, and why. One measured run of each tells no difference: then it compares these runs only."""
+        """How the two compare, and why. One measured run of each tells no difference: without repeats, it compares these runs only."""
         (first_us, second_us), (first, second) = self.span_us, self.names
         if not first_us or not second_us:
             return _begun(f"{first if second_us else second} has no spans, so there is nothing to compare.", self.names)
@@ -219,10 +234,19 @@ class TraceDiff(Result):
             words = Change(second, first, ranking, max(first_us, second_us) / min(first_us, second_us)).words
             compared = f"{second} " + (f"takes as long as {first}, within 1 %" if same else f"is {words} than {first}") + f" ({spans})"
         else:
-            took = f"{second} took {time_text(second_us * 1e3)}, and {first} {time_text(first_us * 1e3)}{watched}"
-            compared = f"{took}. One run each: {Ranking.UNKNOWN.value} a difference" + ("" if same else f". In {second}")
+            before = f"{self._by_repeats(*self.metrics)} In the recorded runs, " if self.metrics else ""
+            took = f"{before}{second} took {time_text(second_us * 1e3)}, and {first} {time_text(first_us * 1e3)}{watched}"
+            once = "" if self.metrics else f". One run each: {Ranking.UNKNOWN.value} a difference"
+            compared = f"{took}{once}" + ("" if same else f". In {second}")
         compared = f"{compared}." if same else f"{compared}: {self._made_of(second_us - first_us)}.{self._most_changed()}"
         return self._lacking + _begun(compared, self.names)
+
+    def _by_repeats(self, one: EngineMetrics, other: EngineMetrics) -> str:
+        """Say whether the repeats of the two differ."""
+        first, second = self.names
+        found = change(other, one, second, first)
+        words = f"is {found.words} than {first}" if found.told else f"against {first}: {found.words}"
+        return f"{second} {words} (makespans {times_text(one.makespan_us * 1e3, ' → ', other.makespan_us * 1e3)})."
 
     @property
     def _lacking(self) -> str:
@@ -394,8 +418,11 @@ def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def diff(first: Trace, second: Trace) -> TraceDiff:
+def diff(first: Trace | Measured, second: Trace | Measured) -> TraceDiff:
     """Compare two traces of any origin: two engines, two versions of a model, a trace before and after, a prediction and a recording.
+
+    A trace is one run, which does not tell whether a measured difference is more than noise. Two runs of `ss.compare` do, since they have
+    the makespans of their repeats: ``ss.diff(before["graph"], after["graph"])``.
 
     Kernels, copies and sets are joined by operation if both traces are of one program, else by name and order (see
     `TraceDiff.joined`). The difference of the spans is divided by an identity that holds for each trace: span = kernel time - what of it
@@ -410,12 +437,12 @@ def diff(first: Trace, second: Trace) -> TraceDiff:
 
     Parameters
     ----------
-    first, second : Trace
+    first, second : Trace or Run
 
     Raises
     ------
     TraceError
-        One of the two is not a trace.
+        One of the two is neither.
 
     Examples
     --------
@@ -425,13 +452,9 @@ def diff(first: Trace, second: Trace) -> TraceDiff:
     >>> found.answer
     'graph is 2.7× faster than async (...
     """
-    for trace in (first, second):
-        if not isinstance(trace, Trace):
-            raise TraceError(
-                f"diff compares two traces, not {shown(trace)}", hint='a run has one: runs["graph"].trace; ss.read opens a file'
-            )
-    whole = first, second
-    first, second = _one_gpu_each(first, second)
+    metrics = (first.metrics, second.metrics) if isinstance(first, Measured) and isinstance(second, Measured) else None
+    whole = _trace_of(first), _trace_of(second)
+    first, second = _one_gpu_each(*whole)
     summaries = summary(first), summary(second)
     joined = join(first, second)
     rows = sorted(diff_rows(first, second, joined), key=lambda row: -abs(row.difference_us))
@@ -441,7 +464,15 @@ def diff(first: Trace, second: Trace) -> TraceDiff:
     if several:
         parts = _of_several(parts, (first, second), summaries, (one, other))
         communication = Contribution("communication in all", *(found.work.communication_ns / 1000 for found in summaries))
-    return TraceDiff(first, second, summaries, joined, (one, other), parts, communication, tuple(rows))
+    return TraceDiff(first, second, summaries, joined, (one, other), parts, communication, tuple(rows), metrics)
+
+
+def _trace_of(given: object) -> Trace:
+    """Return a trace, or the one of a run."""
+    trace = given.trace if isinstance(given, Measured) else given
+    if not isinstance(trace, Trace):
+        raise TraceError(f"diff compares two traces, not {shown(given)}", hint='take a run or its trace, runs["graph"]; ss.read opens a file')
+    return trace
 
 
 def _one_gpu_each(first: Trace, second: Trace) -> tuple[Trace, Trace]:
