@@ -639,6 +639,18 @@ def collective_orders() -> str:
     return table(["step", "GPUs", "captured, µs", "`ss.parallelise`, µs", "by hand, µs", "gain", "of by hand", "replays"], rows)
 
 
+def power_limit() -> str:
+    """Return times, clocks and power of a step that keeps its GPUs at the limit of their power, after pauses and in a loop."""
+    rows = []
+    for one in data("collective_orders"):
+        if one["case"] == "tp-4096":
+            for replays in ("after pauses", "in a loop"):
+                each = [one[replays][which] for which in ("captured", "ours", "by hand")]
+                said = [", ".join(f"{one[unit]:,.0f}" for one in each) for unit in ("MHz", "W")]
+                rows.append([f"{replays}, {one['gpus']} {one['device'].split()[1]}", *(f"{one['us'] / 1e3:.1f}" for one in each), *said])
+    return table(["replays", "captured, ms", "`ss.parallelise`, ms", "by hand, ms", "clocks of each, MHz", "power, W"], rows)
+
+
 def above_bound() -> str:
     """Return what holds orders above their bound."""
     found = data("above_bound")
@@ -1221,6 +1233,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "compiled-order": compiled_order,
     "call-cost": call_cost,
     "collective-orders": collective_orders,
+    "power-limit": power_limit,
     "above-bound": above_bound,
     "kernels": kernels,
     "compilation": compilation,
