@@ -471,7 +471,9 @@ def _trace_of(given: object) -> Trace:
     """Return a trace, or the one of a run."""
     trace = given.trace if isinstance(given, Measured) else given
     if not isinstance(trace, Trace):
-        raise TraceError(f"diff compares two traces, not {shown(given)}", hint='take a run or its trace, runs["graph"]; ss.read opens a file')
+        raise TraceError(
+            f"diff compares two traces, not {shown(given)}", hint='take a run, runs["graph"], or its trace; ss.read opens a file'
+        )
     return trace
 
 
