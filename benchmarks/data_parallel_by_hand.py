@@ -2,7 +2,8 @@
 
     python benchmarks/data_parallel_by_hand.py GPUS FILE
 
-PyTorch runs one process a GPU, as NCCL recommends; ours is one process. Times are of many replays in a row, by the host, in turns.
+PyTorch runs one process a GPU, as NCCL recommends; ours is one process. All start at once, since that takes longer than the rest. Then
+the two sides take turns, each of many replays in a row, timed by the host.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 LAYERS, WIDTH, ROWS, RATE = 8, 4096, 1024, 2.0**-10
-TURNS, REPLAYS = 5, 200
+TURNS, REPLAYS = 10, 200
 
 
-def by_hand(rank: int, gpus: int, port: int) -> None:
-    """Capture the step on one rank and print how long a replay takes, in µs, for each turn."""
+def by_hand(rank: int, gpus: int) -> None:
+    """Capture the step on one rank, and take turns."""
     import torch
     import torch.distributed as dist
 
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29600"}
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", rank=rank, world_size=gpus, device_id=torch.device("cuda", rank))
     torch.manual_seed(0)
@@ -59,12 +62,12 @@ def by_hand(rank: int, gpus: int, port: int) -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    print(json.dumps(_turns(graph.replay, lambda: (torch.cuda.synchronize(), dist.barrier(), torch.cuda.synchronize()))), flush=True)
+    _take_turns(graph.replay, lambda: (torch.cuda.synchronize(), dist.barrier(), torch.cuda.synchronize()))
     os._exit(0)
 
 
 def ours(gpus: int) -> None:
-    """Print the same of `graph-dual`."""
+    """Take turns with `graph-dual`."""
     import streamscope as ss
     from streamscope.workloads import WORKLOADS
 
@@ -72,56 +75,69 @@ def ours(gpus: int) -> None:
     prepared = ss.prepare(ss.program(function, fuse=True), *inputs, engine="graph-dual", device="cuda", gpus=gpus, progress=False)
     for _ in range(3):
         prepared.run()
-    prepared.wait()
-    print(json.dumps(_turns(prepared.run, prepared.wait)), flush=True)
+    _take_turns(prepared.run, prepared.wait)
 
 
-def _turns(replay, wait) -> list[float]:  # type: ignore[no-untyped-def]
-    found = []
-    for _ in range(TURNS):
+def _take_turns(replay: Callable[[], object], wait: Callable[[], object]) -> None:
+    """Say that this process is ready; then print how long a replay takes, in µs, for each line that comes in."""
+    wait()
+    print("ready", flush=True)
+    for _ in sys.stdin:
         wait()
         begin = time.perf_counter_ns()
         for _ in range(REPLAYS):
             replay()
         wait()
-        found.append((time.perf_counter_ns() - begin) / REPLAYS / 1e3)
-    return found
+        print((time.perf_counter_ns() - begin) / REPLAYS / 1e3, flush=True)
 
 
-def _ran(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def _started(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
 
-def _result(process: subprocess.Popen[str]) -> list[float]:
-    out, err = process.communicate(timeout=90)
-    if process.returncode or not out.strip():
-        raise SystemExit(err[-2000:])
-    found: list[float] = json.loads(out.strip().splitlines()[-1])
-    return found
+def _turn(side: list[subprocess.Popen[str]]) -> float:
+    """Let all processes of one side run, and return the time of the slowest."""
+    pipes: list[Any] = [process.stdin for process in side]
+    for pipe in pipes:
+        pipe.write("\n")
+    return max(float(_line(process)) for process in side)
 
 
-def main() -> None:
-    gpus, file = int(sys.argv[1]), Path(sys.argv[2])
-    hand: list[float] = []
-    own: list[float] = []
-    for turn in range(2):
-        ranks = [_ran("--rank", str(rank), str(gpus), str(29_600 + turn)) for rank in range(gpus)]
-        hand += [max(each) for each in zip(*map(_result, ranks), strict=True)]
-        own += _result(_ran("--ours", str(gpus)))
-        hand_us, own_us = statistics.median(hand), statistics.median(own)
-        content = {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"), "gpus": gpus, "layers": LAYERS, "width": WIDTH, "rows": ROWS,
-            "by_hand_us": hand, "graph_dual_us": own,
-            "by_hand_median_us": hand_us, "graph_dual_median_us": own_us, "ratio": hand_us / own_us,
-        }  # fmt: skip
-        file.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        print(gpus, f"by hand {hand_us:.0f} µs, graph-dual {own_us:.0f} µs, {hand_us / own_us:.3f} times as fast", flush=True)
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    if not (line := process.stdout.readline()):
+        raise SystemExit("a process ended")
+    return line
+
+
+def main(gpus: int, file: Path) -> None:
+    begin = time.monotonic()
+    sides = [[_started("--rank", gpus, rank) for rank in range(gpus)], [_started("--ours", gpus)]]
+    processes = [*sides[0], *sides[1]]
+    try:
+        for process in processes:
+            _line(process)
+        print(f"ready after {time.monotonic() - begin:.0f} s", flush=True)
+        hand, own = zip(*([_turn(side) for side in sides] for _ in range(TURNS)), strict=True)
+    finally:
+        for process in processes:
+            process.kill()
+    hand_us, own_us = statistics.median(hand), statistics.median(own)
+    content = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"), "gpus": gpus, "layers": LAYERS, "width": WIDTH, "rows": ROWS,
+        "by_hand_us": hand, "graph_dual_us": own,
+        "by_hand_median_us": hand_us, "graph_dual_median_us": own_us, "ratio": hand_us / own_us,
+    }  # fmt: skip
+    file.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    print(gpus, f"by hand {hand_us:.0f} µs, graph-dual {own_us:.0f} µs, {hand_us / own_us:.3f} times as fast", flush=True)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--rank":
-        by_hand(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
-    elif sys.argv[1] == "--ours":
-        ours(int(sys.argv[2]))
+    word, *values = sys.argv[1:]
+    if word == "--rank":
+        by_hand(int(values[1]), int(values[0]))
+    elif word == "--ours":
+        ours(int(values[0]))
     else:
-        main()
+        main(int(word), Path(values[0]))
