@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -103,17 +103,16 @@ class Execution:
         _Running(self, work, finished, stream, stretch, gap_ns, replay).go_on()
 
     def _join(self, work: BoundLaunch, joined: Joined, finished: Action, stream: str, stretch: float, replay: int) -> None:
-        """Run a part of a collective as soon as its channels find multiprocessors: blocks that were there before go first."""
+        """Run a part of a collective, whose channels all need multiprocessors; blocks that were there before go first."""
         ((_, held),) = work.pieces
 
-        def begin() -> None:
+        def begin(kernel: RunningKernel) -> None:
             sends = work.launch.collective is not None and work.launch.collective.reads(work.launch.part)
             # A plan without data has no operands.
             operand = work.reads[0].values.copy() if sends and work.reads else None
-            kernel = self._multiprocessors.start(held, math.inf, _nothing, beside=joined.kernel_speeds)
             joined.begin(Part(work, finished, stream, stretch, replay, self.core.timeline.now_ns, kernel, operand))
 
-        self._multiprocessors.when_free(held.multiprocessors, begin)
+        self._multiprocessors.start(held, math.inf, _nothing, beside=joined.kernel_speeds, resident=begin)
 
     def put(self, launch: Launch, held: Residency, duration_ns: float, started: Action, finished: Action) -> None:
         """Run a piece: a kernel now, a copy when its engine is free."""
@@ -192,27 +191,50 @@ class Part:
     """What it read at its start."""
 
 
-def _nothing() -> None:
-    """Do nothing at the end."""
+def _nothing(*_: object) -> None:
+    """Do nothing."""
 
 
 @dataclass(slots=True, eq=False)
 class RunningKernel:
-    """A kernel on the chip."""
+    """A kernel on the chip. Some of its blocks, or all, may wait for multiprocessors."""
 
     chip: Multiprocessors
     held: Residency
-    remaining_ns: float
-    """Of its time alone; infinite where something else ends it."""
+    alone_ns: float
+    """Of each block; infinite where something else ends it."""
     finished: Action
-    product: bool = False
+    product: bool
     """It is a matrix product."""
-    beside: Mapping[bool, float] | None = None
+    beside: Mapping[bool, float] | None
     """Of a collective: the speeds of kernels beside it, of matrix products (True) and of others."""
-    held_up_ns: float = 0.0
-    """Time alone of blocks that wait until others have run, or a collective has ended, which does not slow them in another way."""
+    resident: Callable[[RunningKernel], None]
+    """Called when none of its blocks waits any more."""
+    waiting: float
+    """Multiprocessors that its other blocks wait for."""
+    blocks: deque[tuple[float, float]] = field(default_factory=deque)
+    """Those on the chip, in lots that began together: when they end in the kernel's own time, and how many multiprocessors they have."""
+    own_ns: float = 0.0
+    """How far the kernel is, in its time alone."""
+    late: bool = False
+    """Some blocks had to wait. That is how collectives slow it then."""
     speed: float = 1.0
     """Of its speed alone."""
+
+    @property
+    def left_ns(self) -> float:
+        """Time until its next blocks end, if nothing changes."""
+        return (self.blocks[0][0] - self.own_ns) / self.speed if self.blocks else math.inf
+
+    @property
+    def taken(self) -> float:
+        """Multiprocessors that its blocks have."""
+        return sum(taken for _, taken in self.blocks)
+
+    def put_on(self, multiprocessors: float, alone_ns: float) -> None:
+        """Let blocks begin on so many multiprocessors."""
+        self.waiting -= multiprocessors
+        self.blocks.append((self.own_ns + max(0.0, alone_ns), multiprocessors))
 
     def end(self) -> None:
         """Take it off the chip."""
@@ -224,76 +246,85 @@ class Multiprocessors:
 
     Every resident thread gets the same share of a multiprocessor's throughput. Kernels spread over the multiprocessors: while there are
     free ones, none slows another; then each falls to ``efficiency(load together) / efficiency(load alone)`` of its speed. Speeds change
-    only when a kernel starts or ends, so only then are they computed anew.
+    only when blocks begin or end, so only then are they computed anew.
+
+    Blocks that take a multiprocessor whole or by half, and those of collectives, wait for room in the order in which their kernels came.
     """
 
     def __init__(self, timeline: Timeline, model: CostModel) -> None:
         self._timeline = timeline
         self._model = model
         self._running: list[RunningKernel] = []
+        self._queue: deque[RunningKernel] = deque()
+        """Those with blocks that wait."""
         self._rated_ns = 0.0
         self._next_end: Appointment | None = None
         self.watching: list[Action] = []
-        """Called when a kernel starts or ends, by collectives that transfer: they are slower beside kernels."""
-        self._arrivals: list[tuple[set[RunningKernel], Action]] = []
-        """Collectives that wait for room, each with the kernels that were there before."""
+        """Called when blocks begin or end, by collectives that transfer: they are slower beside kernels."""
 
     def start(
-        self, held: Residency, alone_ns: float, finished: Action, *, product: bool = False, beside: Mapping[bool, float] | None = None
-    ) -> RunningKernel:
-        """Start a kernel now and return it; ``finished`` is called at its end."""
+        self,
+        held: Residency,
+        alone_ns: float,
+        finished: Action,
+        *,
+        product: bool = False,
+        beside: Mapping[bool, float] | None = None,
+        resident: Callable[[RunningKernel], None] = _nothing,
+    ) -> None:
+        """Start a kernel now, or as soon as there is room; ``finished`` is called at its end."""
         self._progress()
-        held_up_ns = self._held_up_ns(held, alone_ns)
-        # A kernel that waits for another is over with that when the collective begins, and is slowed as any other.
-        waiting_ns = alone_ns if held_up_ns and any(each.beside is not None for each in self._running) else 0.0
-        kernel = RunningKernel(self, held, alone_ns + held_up_ns, finished, product, beside, waiting_ns)
+        kernel = RunningKernel(self, held, alone_ns, finished, product, beside, resident, held.multiprocessors)
         self._running.append(kernel)
-        self._rate()
-        return kernel
-
-    def _held_up_ns(self, held: Residency, alone_ns: float) -> float:
-        """Return how long some blocks wait for multiprocessors that running kernels have and cannot share with them.
-
-        They begin when those end, or after blocks of their own, whichever is first. A collective shares its multiprocessors with no block
-        that takes one whole: a kernel whose blocks would run all at once needs a second round beside it.
-        """
-        if not self._running or not (held.whole or held.half):
-            return 0.0
-        at_once = held.whole and held.multiprocessors < self._model.multiprocessors
-        others = [
-            kernel
-            for kernel in self._running
-            if kernel.held.whole or (held.whole and kernel.held.half) or (at_once and kernel.beside is not None)
-        ]
-        free = self._model.multiprocessors - sum(kernel.held.multiprocessors for kernel in others)
-        room = free if held.whole else 2 * free
-        if not others or held.multiprocessors <= room:
-            return 0.0
-        until_ns = max((kernel.remaining_ns / kernel.speed for kernel in others if kernel.beside is None), default=math.inf)
-        rounds = math.ceil(held.multiprocessors / room) if room >= 1 else math.inf
-        wait_ns = min(until_ns, (rounds - 1) * alone_ns)
-        if wait_ns == math.inf:  # Collectives have all multiprocessors, and nobody knows until when.
-            wait_ns = alone_ns
-        return max(0.0, wait_ns - self._model.working_kernel_ns)
-
-    def when_free(self, multiprocessors: float, begin: Action) -> None:
-        """Begin a collective that arrives now: at once if there is room, else when the kernels that fill the chip have ended."""
-        ahead = {kernel for kernel in self._running if kernel.beside is None}
-        free = self._model.multiprocessors - sum(kernel.held.multiprocessors for kernel in self._running)
-        if free < multiprocessors and ahead:
-            self._arrivals.append((ahead, begin))
+        if held.whole or held.half or beside is not None:
+            self._queue.append(kernel)
         else:
-            begin()
+            kernel.put_on(held.multiprocessors, alone_ns)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Let blocks begin where there is room; then set speeds and the next end."""
+        complete = []
+        while self._queue:
+            kernel = self._queue[0]
+            room = min(self._room(kernel), kernel.waiting)
+            if room > 0:
+                # The start of the kernel is over for blocks that begin later.
+                kernel.put_on(room, kernel.alone_ns - (self._model.working_kernel_ns if kernel.late else 0.0))
+            if kernel.waiting:
+                break
+            complete.append(self._queue.popleft())
+        for kernel in self._queue:
+            kernel.late = True
+        self._rate()
+        for kernel in complete:
+            kernel.resident(kernel)
+
+    def _room(self, kernel: RunningKernel) -> float:
+        """Return how many multiprocessors a kernel's blocks find now.
+
+        A collective shares its multiprocessors with no block that takes one whole: a kernel whose blocks would run all at once needs a
+        second round beside it. Several collectives leave one, since they may wait for each other.
+        """
+        held, others = kernel.held, [each for each in self._running if each.blocks]
+        if kernel.beside is not None:
+            taken = [each.taken for each in others]
+            return self._model.multiprocessors - sum(taken) if any(each.beside is None for each in others) else math.inf
+        room: float = self._model.multiprocessors
+        if held.whole and held.multiprocessors < room:
+            room = max(1.0, room - sum(each.taken for each in others if each.beside is not None))
+        room -= sum(each.taken for each in others if each.held.whole or (held.whole and each.held.half))
+        return room if held.whole else 2 * room - kernel.taken
 
     @property
     def neighbours(self) -> set[bool]:
         """The kinds of kernels that run besides collectives: matrix products (True), and others."""
-        return {kernel.product for kernel in self._running if kernel.beside is None}
+        return {kernel.product for kernel in self._running if kernel.beside is None and kernel.blocks}
 
     def _progress(self) -> None:
         elapsed_ns = self._timeline.now_ns - self._rated_ns
         for kernel in self._running:
-            kernel.remaining_ns -= elapsed_ns * kernel.speed
+            kernel.own_ns += elapsed_ns * kernel.speed
         self._rated_ns = self._timeline.now_ns
 
     def _rate(self) -> None:
@@ -310,23 +341,32 @@ class Multiprocessors:
             first.speed = 1.0
         else:
             self._share_out()
-            first = min(self._running, key=lambda kernel: kernel.remaining_ns / kernel.speed)
-        if first.remaining_ns < math.inf:
-            end_ns = self._rated_ns + first.remaining_ns / first.speed
-            self._next_end = self._timeline.at(end_ns, lambda: self.end(first))
+            first = min(self._running, key=lambda kernel: kernel.left_ns)
+        if first.left_ns < math.inf:
+            self._next_end = self._timeline.at(self._rated_ns + first.left_ns, lambda: self._end_blocks(first))
+
+    def _end_blocks(self, kernel: RunningKernel) -> None:
+        """End those blocks of a kernel now that began first."""
+        if len(kernel.blocks) == 1 and not kernel.waiting:
+            self.end(kernel)
+            return
+        self._progress()
+        kernel.blocks.popleft()
+        self._go_on()
 
     def _share_out(self) -> None:
         """Set the speed of each running kernel, by those that can have blocks on the same multiprocessors."""
-        running = [kernel.held for kernel in self._running]
-        collectives = [kernel.beside for kernel in self._running if kernel.beside is not None]
+        on_chip = [kernel for kernel in self._running if kernel.blocks]
+        running = [kernel.held for kernel in on_chip]
+        collectives = [kernel.beside for kernel in on_chip if kernel.beside is not None and not kernel.waiting]
         sharing = [held for held in running if not held.whole]
         small = [held for held in sharing if not held.half]
         everyone, beside = self._crowded_efficiency(running), self._crowded_efficiency(sharing)
-        for kernel in self._running:
+        for kernel in on_chip:
             held = kernel.held
             crowded = self._crowded_efficiency([*small, held]) if held.whole else beside if held.half else everyone
             kernel.speed = 1.0 if crowded is None else min(1.0, crowded / self._model.efficiency(held.load))
-            if collectives and kernel.beside is None and not kernel.held_up_ns:
+            if collectives and kernel.beside is None and not kernel.late:
                 kernel.speed = min(kernel.speed, *(each[kernel.product] for each in collectives))
 
     def _crowded_efficiency(self, held: Sequence[Residency]) -> float | None:
@@ -340,17 +380,8 @@ class Multiprocessors:
         self._progress()
         # Taken off the chip before `finished`, which may start the next kernel at once.
         self._running.remove(kernel)
-        if kernel.beside is not None and all(each.beside is None for each in self._running):
-            for each in self._running:
-                if each.held_up_ns:  # Its other blocks begin now, if they have not.
-                    each.remaining_ns, each.held_up_ns = min(each.remaining_ns, each.held_up_ns), 0.0
-        self._rate()
+        self._go_on()
         kernel.finished()
-        for ahead, begin in (arrivals := self._arrivals):
-            ahead.discard(kernel)
-            if not ahead:
-                begin()
-        self._arrivals = [each for each in arrivals if each[0]]
 
 
 class _Bus:
