@@ -35,7 +35,7 @@ class Residency:
     threads: float
     """Resident threads, summed over those multiprocessors."""
     whole: bool = False
-    """Its blocks take multiprocessors whole, for all their time: another such kernel gets those that are left, or waits."""
+    """Its blocks take multiprocessors whole, for all their time: other kernels get those that are left, or wait."""
     half: bool = False
     """A multiprocessor holds two of its blocks and no third: none of them fits beside a block that takes it whole."""
 
