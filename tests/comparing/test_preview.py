@@ -85,8 +85,16 @@ def test_streams_out_of_range():
         Preview(function.trace(*specs)).comparison(["async"], streams=0)
 
 
-@pytest.mark.xfail(strict=True, reason="0.78 of it is simulated, and the cause is not known")
+@pytest.mark.xfail(strict=True, reason="0.71 of it is simulated: under graph-dual as many µs as recorded, and 4 % fewer under graph")
 def test_as_much_communication_hides_as_two_h200_recorded():
     function, outline = ss.workload("data-parallel").outline(width=2048, rows=1024)
     metrics = Preview(function.trace(*outline)).comparison(["graph", "graph-dual"]).metrics
     assert metrics["graph-dual"].exposed_us == pytest.approx(0.68 * metrics["graph"].exposed_us, rel=0.03)
+
+
+def test_the_exposed_share_is_within_five_points_of_that_on_two_h200():
+    """Three recordings of 2026-11-27, 16:00: 137.8, 154.5 and 137.7 µs of 266, 270 and 261 are exposed on GPU 0."""
+    function, outline = ss.workload("data-parallel").outline(width=2048, rows=1024)
+    metrics = Preview(function.trace(*outline)).comparison(["graph-dual"]).metrics["graph-dual"]
+    assert metrics.exposed_us / metrics.communication_us == pytest.approx(0.527, abs=0.05)
+    assert metrics.exposed_us == pytest.approx(137.8, rel=0.03)

@@ -118,7 +118,7 @@ class Execution:
         """Run a piece: a kernel now, a copy when its engine is free."""
         if launch.kind is LaunchKind.KERNEL:
             started()
-            self._multiprocessors.start(held, duration_ns, finished, product=launch.cost.product is not None)
+            self._multiprocessors.start(held, duration_ns, finished, product=launch.library)
         elif launch.kind is LaunchKind.COPY_PEER:
             self._links.put(launch.gpu, launch.to_gpu, duration_ns, started, finished)
         else:

@@ -11,7 +11,7 @@ from itertools import groupby
 import numpy as np
 
 from streamscope.arrays import Array
-from streamscope.devices.link_model import LinkModel
+from streamscope.devices.link_model import SPEED_BESIDE_PRODUCTS, LinkModel
 from streamscope.devices.log import LogRecord
 from streamscope.devices.simulated.core import Action, Appointment, Core
 from streamscope.devices.simulated.execution import BoundLaunch, Multiprocessors, Part
@@ -132,7 +132,8 @@ class BoundCollective:
         # table's speeds have it in them. With communication first, they have the least of it.
         self.kernel_speeds = {product: links.kernel_speed_beside(name, nbytes, "communication") for product, name in _NEIGHBOURS.items()}
         # Blocks of element-wise kernels are short, so a collective of priority waits least for room beside them.
-        self._speeds = dict.fromkeys(_NEIGHBOURS, links.collective_speed_beside("elementwise", nbytes, "communication"))
+        beside = links.collective_speed_beside("elementwise", nbytes, "communication")
+        self._speeds = {True: max(SPEED_BESIDE_PRODUCTS, beside), False: beside}
         self._meetings: deque[Meeting] = deque()
 
     def begin(self, part: Part) -> None:
