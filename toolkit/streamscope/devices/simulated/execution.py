@@ -219,7 +219,7 @@ class RunningKernel:
     own_ns: float = 0.0
     """How far the kernel is, in its time alone."""
     late: bool = False
-    """Some blocks had to wait. That is how collectives slow it then."""
+    """Some blocks had to wait. If they take multiprocessors whole, that is how collectives slow the kernel."""
     speed: float = 1.0
     """Of its speed alone."""
 
@@ -363,7 +363,7 @@ class Multiprocessors:
         for kernel in on_chip:
             held = kernel.held
             kernel.speed = 1.0 if crowded is None or held.whole else min(1.0, crowded / self._model.efficiency(held.load))
-            if collectives and kernel.beside is None and not kernel.late:
+            if collectives and kernel.beside is None and not (kernel.late and held.whole):
                 kernel.speed = min(kernel.speed, *(each[kernel.product] for each in collectives))
 
     def _crowded_efficiency(self, held: Sequence[Residency]) -> float | None:
