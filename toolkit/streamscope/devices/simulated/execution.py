@@ -210,6 +210,7 @@ class RunningKernel:
     """Of a collective: the speeds of kernels beside it, of matrix products (True) and of others."""
     resident: Callable[[RunningKernel], None]
     """Called when none of its blocks waits any more."""
+    arrived_ns: float
     waiting: float
     """Multiprocessors that its other blocks wait for."""
     blocks: deque[tuple[float, float]] = field(default_factory=deque)
@@ -233,11 +234,12 @@ class RunningKernel:
         """Multiprocessors that its blocks have."""
         return sum(taken for _, taken in self.blocks)
 
-    def put_on(self, multiprocessors: float, alone_ns: float, now_ns: float) -> None:
-        """Let blocks begin on so many multiprocessors."""
+    def put_on(self, multiprocessors: float, now_ns: float, starting_ns: float) -> None:
+        """Let blocks begin on so many multiprocessors. While they waited, the kernel has started."""
         self.start_ns = min(self.start_ns, now_ns)
         self.waiting -= multiprocessors
-        self.blocks.append((self.own_ns + max(0.0, alone_ns), multiprocessors))
+        saved_ns = min(starting_ns, now_ns - self.arrived_ns)
+        self.blocks.append((self.own_ns + max(0.0, self.alone_ns - saved_ns), multiprocessors))
 
     def end(self) -> None:
         """Take it off the chip."""
@@ -278,7 +280,7 @@ class Multiprocessors:
     ) -> None:
         """Start a kernel now, or as soon as there is room; ``finished`` is called at its end."""
         self._progress()
-        kernel = RunningKernel(self, held, alone_ns, finished, product, beside, resident, held.multiprocessors)
+        kernel = RunningKernel(self, held, alone_ns, finished, product, beside, resident, self._rated_ns, held.multiprocessors)
         self._running.append(kernel)
         self._queue.append(kernel)
         self._go_on()
@@ -290,8 +292,7 @@ class Multiprocessors:
             kernel = self._queue[0]
             room = min(self._room(kernel), kernel.waiting)
             if room > 0 or not kernel.waiting:
-                # The start of the kernel is over for blocks that begin later.
-                kernel.put_on(room, kernel.alone_ns - (self._model.working_kernel_ns if kernel.late else 0.0), self._rated_ns)
+                kernel.put_on(room, self._rated_ns, self._model.working_kernel_ns)
             if kernel.waiting:
                 break
             complete.append(self._queue.popleft())
