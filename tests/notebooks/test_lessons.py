@@ -17,7 +17,7 @@ pytest.importorskip("anywidget")
 LESSONS = sorted((Path(__file__).parents[2] / "notebooks" / "lessons").glob("*.ipynb"))
 COPIES = Path(__file__).parents[2] / "notebooks" / "recorded" / "lessons"
 
-OLDER: set[str] = {"06", "09"}
+OLDER: set[str] = set()
 """Copies of lessons that have changed since, and wait for a GPU to be made again."""
 _OLD = pytest.mark.xfail(strict=True, reason="older than its lesson; scripts/execute_notebook.py makes it again on a GPU")
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope.comparing.comparison import Run
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 from streamscope_widgets.diff_view import diff_groups
 from streamscope_widgets.payload import PairGroup, encode
@@ -101,6 +102,16 @@ def test_traces_of_one_program_keep_their_operations(own):
 
 
 @pytest.mark.usefixtures("bundle")
+def test_pictures_of_two_runs_say_what_their_repeats_tell():
+    slow, quick = (
+        Run("graph", np.linspace(shortest, shortest + 9, 10) * 1e3, np.nan, np.nan, foreign(name, [9000]))
+        for name, shortest in (("slow", 80), ("quick", 50))
+    )
+    assert diff_groups(ss.diff(slow, quick))[1].comparison == "1.6× faster than slow"
+    assert diff_groups(ss.diff(slow, slow))[1].comparison == "within the noise (against the first)"
+    assert diff_groups(ss.diff(slow.trace, quick.trace))[1].comparison is None
+
+
 def test_both_are_live_on_one_axis(own):
     widget = ss.diff(own["async"].trace, own["graph-dual"].trace).timeline()
     assert widget.engines == ["async", "graph-dual"]

@@ -23,7 +23,7 @@ from streamscope_widgets.still_timeline import timeline_image, timeline_svg
 from streamscope_widgets.trace_view import timeline_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from streamscope.analysis.diff import TraceDiff
 
@@ -80,10 +80,13 @@ def diff_groups(found: TraceDiff) -> tuple[TimelineGroup, ...]:
     traces = (found.first, found.second)
     names = [shortened(name, LONGEST_NAME) for name in found.names]
     if found.joined.by == "operation" and traces[0].info.program == traces[1].info.program:
-        groups: Iterable[TimelineGroup] = (TimelineGroup(trace, label=name) for trace, name in zip(traces, names, strict=True))
+        groups = [TimelineGroup(trace, label=name) for trace, name in zip(traces, names, strict=True)]
     else:
-        groups = (PairGroup(_paired(found, side), label=name) for side, name in enumerate(names))
-    return as_groups(list(groups))
+        groups = [PairGroup(_paired(found, side), label=name) for side, name in enumerate(names)]
+    if found.change:
+        words = f"{found.change.words} than {names[0]}" if found.change.told else f"{found.change.words} (against {names[0]})"
+        groups[1] = replace(groups[1], comparison=words)
+    return as_groups(groups)
 
 
 def _paired(found: TraceDiff, side: int) -> Trace:

@@ -234,19 +234,25 @@ class TraceDiff(Result):
             words = Change(second, first, ranking, max(first_us, second_us) / min(first_us, second_us)).words
             compared = f"{second} " + (f"takes as long as {first}, within 1 %" if same else f"is {words} than {first}") + f" ({spans})"
         else:
-            before = f"{self._by_repeats(*self.metrics)} In the recorded runs, " if self.metrics else ""
-            took = f"{before}{second} took {time_text(second_us * 1e3)}, and {first} {time_text(first_us * 1e3)}{watched}"
+            took = f"{self._by_repeats}{second} took {time_text(second_us * 1e3)}, and {first} {time_text(first_us * 1e3)}{watched}"
             once = "" if self.metrics else f". One run each: {Ranking.UNKNOWN.value} a difference"
             compared = f"{took}{once}" + ("" if same else f". In {second}")
         compared = f"{compared}." if same else f"{compared}: {self._made_of(second_us - first_us)}.{self._most_changed()}"
         return self._lacking + _begun(compared, self.names)
 
-    def _by_repeats(self, one: EngineMetrics, other: EngineMetrics) -> str:
-        """Say whether the repeats of the two differ."""
+    @property
+    def change(self) -> Change | None:
+        """Change of the makespans, where the repeats of two runs tell it."""
+        return change(self.metrics[1], self.metrics[0], self.names[1], self.names[0]) if self.metrics else None
+
+    @property
+    def _by_repeats(self) -> str:
+        if self.metrics is None or self.change is None:
+            return ""
         first, second = self.names
-        found = change(other, one, second, first)
-        words = f"is {found.words} than {first}" if found.told else f"against {first}: {found.words}"
-        return f"{second} {words} (makespans {times_text(one.makespan_us * 1e3, ' → ', other.makespan_us * 1e3)})."
+        words = f"is {self.change.words} than {first}" if self.change.told else f"against {first}: {self.change.words}"
+        makespans = times_text(self.metrics[0].makespan_us * 1e3, " → ", self.metrics[1].makespan_us * 1e3)
+        return f"{second} {words} (makespans {makespans}). In the recorded runs, "
 
     @property
     def _lacking(self) -> str:
