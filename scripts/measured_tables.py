@@ -1094,7 +1094,7 @@ def recorded_ranks() -> str:
             known = [(abs(offset), error) for offset, error in pairs if offset is not None]
             off = [offset for offset, _ in known]
             planted, others = ([one["right"] for one in jobs if bool(one["planted"]) is late] for late in (True, False))
-            batch = f"{host['rows']:,}" if isinstance(host["rows"], int) else f"{min(host['rows']):,} to {max(host['rows']):,}"
+            batch = " to ".join(f"{size:,}" for size in sorted({np.min(host["rows"]), np.max(host["rows"])}))
             rows.append([
                 f"{host['gpus']} × {host['device'].split()[1]}, {batch} rows, {by}",
                 str(len(jobs)),
@@ -1156,7 +1156,7 @@ def predicted_ranks() -> str:
         table(head, lines)
         + f"\nBut for the program that has no second stream: {_told_off(like, 'off')}. Their speed-ups, beside runs without a recorder: "
         + f"{_told_off(like, 'unrecorded')}.\n\nThe rules were made with {len(earlier)} others that took turns, off by {_worst(earlier)}. "
-        + f"Of jobs that were recorded one after the other, on any core: {_told_off(blocks, 'off')}.\n"
+        + f"Of jobs that were recorded one after the other, on any core, with a bar of 15 % beyond: {_told_off(blocks, 'off')}.\n"
     )
 
 

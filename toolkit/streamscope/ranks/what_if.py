@@ -217,7 +217,7 @@ class JobPrediction(Result):
 
         Equal runs differ by some 5 %, also where GPUs decide. Hosts that do the same differ between ranks and steps, and by more while a
         profiler records them. Their pace is the time of launches over the usual time of the same calls. Quick and slow are the 5th and
-        95th percentile of all steps of all ranks, and 15 % beyond, since another recording has other hosts. Waits of the GPU that nothing
+        95th percentile of all steps of all ranks, and 10 % beyond, since another run has other hosts. Waits of the GPU that nothing
         in the files explains stay in the prediction; the bar has the job without them, too.
 
         Examples
