@@ -85,7 +85,6 @@ def test_streams_out_of_range():
         Preview(function.trace(*specs)).comparison(["async"], streams=0)
 
 
-@pytest.mark.xfail(strict=True, reason="0.71 of it is simulated: under graph-dual as many µs as recorded, and 4 % fewer under graph")
 def test_as_much_communication_hides_as_two_h200_recorded():
     function, outline = ss.workload("data-parallel").outline(width=2048, rows=1024)
     metrics = Preview(function.trace(*outline)).comparison(["graph", "graph-dual"]).metrics

@@ -117,7 +117,8 @@ def test_rows_hide_communication_and_width_exposes_more():
 
     first, tall, wide = metrics(256, 256), metrics(16_384, 256), metrics(256, 1_024)
     hidden = [each.hidden_us / each.communication_us for each in (wide, first, tall)]
-    assert hidden[0] < 1 / 3 < 4 / 5 < hidden[2]
+    assert hidden[0] == pytest.approx(1 / 3, abs=0.01)
+    assert hidden[2] > 4 / 5
     assert hidden[1] == pytest.approx(0.56, abs=0.03)  # As two H200 recorded.
     assert wide.exposed_us > 4 * first.exposed_us
 

@@ -22,6 +22,9 @@ LARGEST_BLOCK = 1024
 """CUDA's limit on the threads of a block."""
 _REFERENCE_BYTES = 48
 """Bytes that a thread of the shortest working kernel moves: four float32 of each operand and of the result of an addition."""
+_MEMORY_LATENCY_NS = 700.0
+"""By how much later the first bytes of a kernel come from memory than from the cache: on an H200, median of ten element-wise kernels of
+1 to 16 MiB (`benchmarks/results/cold_operands.json`)."""
 _MOST_KNOWN = 10_000
 """Different launches whose prices a model remembers."""
 
@@ -409,8 +412,11 @@ class CostModel:
     def _transfer_ns(self, cost: Cost) -> float:
         """Return how long the bytes take at the rate of the cache, and of memory where the cache has them no more."""
         touched, largest = max(cost.bytes, cost.touched_bytes), self.cache_mb * 1e6
-        cold = touched if touched > largest else min(touched, sum(nbytes for nbytes, since in cost.reuse if since > largest))
-        return (touched - cold) / self.cache_gb_s + cold / self.memory_gb_s
+        missing = [(nbytes, read) for nbytes, since, read in cost.reuse if since > largest]
+        cold = touched if touched > largest else min(touched, sum(nbytes for nbytes, _ in missing))
+        # Large kernels were measured with the latency in their rate, and nobody waits for results.
+        latency_ns = _MEMORY_LATENCY_NS if any(read for _, read in missing) and touched <= largest else 0.0
+        return (touched - cold) / self.cache_gb_s + cold / self.memory_gb_s + latency_ns
 
     def _rate_gb_s(self, cost: Cost) -> float:
         """Return the bandwidth of memory or, for data that stays there, of the cache."""

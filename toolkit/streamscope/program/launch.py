@@ -132,8 +132,9 @@ class Cost:
     """How much later than others it starts in a graph, where that was measured; it is the graph's, so costs are compared without it."""
     touched_bytes: int = 0
     """Bytes of the sectors that threads touch at a time, where these are more than ``bytes``: caches hand them out again and again."""
-    reuse: tuple[tuple[int, int], ...] = ()
-    """Bytes of its larger operands, and of what the program uses between their last use and this one; see `Program.with_reuse`."""
+    reuse: tuple[tuple[int, int, bool], ...] = ()
+    """Bytes of its larger operands and results, of what the program uses between their last use and this one, and whether it reads them;
+    see `Program.with_reuse`."""
 
     @property
     def kernels(self) -> tuple[Cost, ...]:

@@ -301,7 +301,8 @@ def _reusing(operation: Operation, sizes: Mapping[int, int], used: Sequence[dict
         if launch.kind is LaunchKind.KERNEL:
             parts: dict[int, View | None] = {**dict(launch.results), **dict(launch.operands)}
             nbytes = {one: sizes[one] if view is None else min(sizes[one], view.spec.nbytes) for one, view in parts.items()}
-            reuse = tuple((size, _since(one, sizes, used[launch.gpu])) for one, size in nbytes.items() if size >= _SMALL)
+            read = {variable for variable, _ in launch.operands}
+            reuse = tuple((size, _since(one, sizes, used[launch.gpu]), one in read) for one, size in nbytes.items() if size >= _SMALL)
             launches.append(launch.but(cost=replace(launch.cost, reuse=reuse)) if reuse else launch)
         else:
             launches.append(launch)
