@@ -125,10 +125,7 @@ class TestLaunches:
         assert [len(each) for each in pairs] == [0, 0]
 
 
-_NO_ROOM = "both 5.6 % too short: kernels wait for multiprocessors in the run, and a replay does not know for which"
-
-
-@pytest.mark.parametrize("engine", ["dual", pytest.param("graph-dual", marks=pytest.mark.xfail(strict=True, reason=_NO_ROOM))])
+@pytest.mark.parametrize("engine", ["dual", "graph-dual"])
 def test_jobs_without_their_waits_are_predicted_as_well_as_with_them(engine):
     step = Step(gpus=3, extra=4, late_layers=(0, 1), engine=engine, activations=3)
     job = step.run()
