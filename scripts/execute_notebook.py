@@ -3,6 +3,7 @@
 python scripts/execute_notebook.py notebooks/01_compare_engines.ipynb notebooks/recorded/01_compare_engines.executed.ipynb --device cuda
 
 It runs in the notebook's own folder, so that its relative paths hold. An error in a cell ends it, and then nothing is written.
+The copy's last cell names the device and the day. Its links hold in ``notebooks/recorded``, wherever it is written first.
 The copy's metadata hold a hash of what Streamscope says of the recordings; a test compares it with what the code says today.
 With ``--device cuda`` it refuses to begin where there is no GPU, since `ss.open_device("auto")` would take the simulated device.
 """
@@ -15,6 +16,7 @@ import hashlib
 import os
 import re
 import tempfile
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from streamscope_widgets.comparison_view import comparison_html
 from streamscope_widgets.show.still_chart import row_svg
 
 CELL_SECONDS = 300
+NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 DATA_URI = "data:image/svg+xml;base64,"
 
 
@@ -74,6 +77,12 @@ def execute(source: Path, folder: Path | None = None, kernel: Any = None) -> Any
             if "text" in output:
                 output["text"] = without_folders(output["text"])
     return notebook
+
+
+def way_back(source: Path) -> str:
+    """Return the way from the folder in which the copy of a notebook is kept to that of the notebook."""
+    folder = source.resolve().parent
+    return os.path.relpath(folder, NOTEBOOKS / "recorded" / folder.relative_to(NOTEBOOKS))
 
 
 def links_from(folder: str, text: str) -> str:
@@ -129,12 +138,12 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--device", choices=("auto", "cuda"), default="auto", help="cuda: refuse to run where there is no GPU")
     chosen = parser.parse_args()
-    open_device(chosen.device)
+    way, device = way_back(chosen.source), open_device(chosen.device).info.name
     notebook = execute(chosen.source)
-    way = os.path.relpath(chosen.source.parent, chosen.target.parent)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = links_from(way, cell.source)
+    notebook.cells.append(nbformat.v4.new_markdown_cell(f"Executed on {device}, {datetime.now(UTC):%Y-%m-%d}."))
     notebook.metadata["streamscope"] = {"said": said_hash(chosen.source.parent / "recorded")}
     with written_whole(chosen.target) as path:
         path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")

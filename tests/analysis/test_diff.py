@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -321,11 +322,30 @@ def test_of_two_runs_the_repeats_tell_whether_one_is_faster():
 
     slow, quick = run([90, 91, 92, 93, 94, 95], program="slow"), run([60, 61, 62, 63, 64, 65], program="quick")
     once = "In the recorded runs, quick took 50.0 µs, and slow 50.0 µs."
-    assert ss.diff(slow, quick).answer == f"quick is 48 % faster than slow (makespans 92.5 → 62.5 µs). {once}"
+    assert ss.diff(slow, quick).answer == f"quick is 48 % faster than slow (makespans 92.5 → 62.5 µs, not in turns). {once}"
     assert ss.diff(slow, run([60, 61, 62, 63, 64, 99], program="quick")).answer.startswith("quick against slow: within the noise (")
     assert "too few repeats to tell" in ss.diff(slow, run([60, 61], program="quick")).answer
-    assert ss.diff(slow, quick).warnings == ("parts and rows are of one run each",)
+    one, drift = ss.diff(slow, quick).warnings
+    assert (one, drift[:33]) == ("parts and rows are of one run each", "two comparisons do not take turns")
     assert "One run each" in ss.diff(slow, quick.trace).answer
+
+
+def test_recorded_runs_that_differ_the_other_way_explain_nothing():
+    traces = [launched(wait, 30, program=name) for name, wait in (("before", 0), ("after", 45))]
+    before, after = (
+        Run("graph", 1e3 * np.linspace(longest - 5, longest, 6), np.nan, np.nan, trace)
+        for trace, longest in zip(traces, (95, 65), strict=True)
+    )
+    answer = ss.diff(before, after).answer
+    assert answer.startswith("after is 48 % faster than before")
+    assert answer.endswith("In the recorded runs, after took 95.0 µs, and before 50.0 µs: the other way round, so they do not explain it.")
+
+
+def test_engines_of_one_comparison_took_turns():
+    runs = ss.load_comparison(Path(__file__).parents[2] / "notebooks" / "recorded" / "branches")
+    assert "turns" not in repr(ss.diff(runs["async"], runs["graph"]))
+    with pytest.raises(TraceError, match="not a Comparison"):
+        ss.diff(runs, runs)
 
 
 @given(first=st.from_type(SpanTable), second=st.from_type(SpanTable))

@@ -118,9 +118,9 @@ def test_rows_hide_communication_and_width_exposes_more():
     first, tall, wide = metrics(256, 256), metrics(16_384, 256), metrics(256, 1_024)
     hidden = [each.hidden_us / each.communication_us for each in (wide, first, tall)]
     assert hidden[0] == pytest.approx(1 / 3, abs=0.01)
-    assert hidden[2] > 4 / 5
+    assert hidden[2] > 9 / 10
     assert hidden[1] == pytest.approx(0.56, abs=0.03)  # As two H200 recorded.
-    assert wide.exposed_us > 4 * first.exposed_us
+    assert wide.exposed_us > 5 * first.exposed_us
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, marks=[_OLD] * (path.name[:2] in OLDER), id=path.stem) for path in LESSONS])
@@ -129,3 +129,4 @@ def test_the_executed_copy_is_of_this_lesson_and_of_a_gpu(path):
     assert cells_of(copy, "code") == cells_of(path, "code")
     cells = json.loads(copy.read_text(encoding="utf-8"))["cells"]
     assert "simulated" not in json.dumps([cell.get("outputs", []) for cell in cells])
+    assert re.fullmatch(r"Executed on NVIDIA H[12]00.*, 2\d{3}-\d\d-\d\d\.", cells_of(copy, "markdown")[-1])

@@ -39,7 +39,8 @@ SHORTER = {
 MOST_BYTES = 1_500_000
 RECORDED = [name for name, workload in WORKLOADS.items() if workload not in NETWORKS]
 # Copies with the outputs of a GPU, made by scripts/execute_notebook.py.
-COPIES = sorted((Path(__file__).parents[2] / "notebooks" / "recorded").glob("*.executed.ipynb"))
+EVERY_COPY = sorted((Path(__file__).parents[2] / "notebooks" / "recorded").rglob("*.executed.ipynb"))
+COPIES = [path for path in EVERY_COPY if path.parent.name == "recorded"]
 OLDER: set[str] = set()
 """Copies that are older than their notebook, and wait for a GPU to be made again."""
 _OLD = pytest.mark.xfail(strict=True, reason="older than its notebook; scripts/execute_notebook.py makes it again on a GPU")
@@ -379,10 +380,18 @@ def test_copy_with_outputs_is_of_the_notebook_as_it_is(repository, script, copy,
     executed = nbformat.read(copy, as_version=4)
     notebook = nbformat.read(repository / "notebooks" / copy.name.replace(".executed", ""), as_version=4)
     links = {"markdown": lambda text: script.links_from("..", text), "code": str}
-    assert [cell.source for cell in executed.cells] == [links[cell.cell_type](cell.source) for cell in notebook.cells]
+    assert [cell.source for cell in executed.cells[: len(notebook.cells)]] == [
+        links[cell.cell_type](cell.source) for cell in notebook.cells
+    ]
 
 
-@pytest.mark.parametrize("name", [*NOTEBOOKS, *(f"recorded/{path.name}" for path in COPIES)])
+def test_links_of_a_copy_hold_where_it_is_kept(script, repository):
+    for source in (repository / "notebooks" / ENGINES, *sorted((repository / "notebooks" / "lessons").glob("*.ipynb"))):
+        kept = repository / "notebooks" / "recorded" / source.parent.relative_to(repository / "notebooks")
+        assert (kept / script.way_back(source) / source.name).resolve() == source
+
+
+@pytest.mark.parametrize("name", [*NOTEBOOKS, *(str(path.relative_to(COPIES[0].parents[1])) for path in EVERY_COPY)])
 def test_links_lead_to_files_that_make_lab_serves(repository, name, nbformat):
     shown = subprocess.run(["make", "--dry-run", "lab"], cwd=repository, capture_output=True, text=True, check=True).stdout
     (served,) = re.findall(r"jupyter lab .*--ServerApp\.root_dir='([^']+)'", shown)

@@ -101,7 +101,6 @@ def test_traces_of_one_program_keep_their_operations(own):
     assert "imulated" in found._repr_html_()
 
 
-@pytest.mark.usefixtures("bundle")
 def test_pictures_of_two_runs_say_what_their_repeats_tell():
     slow, quick = (
         Run("graph", np.linspace(shortest, shortest + 9, 10) * 1e3, np.nan, np.nan, foreign(name, [9000]))
@@ -112,6 +111,7 @@ def test_pictures_of_two_runs_say_what_their_repeats_tell():
     assert diff_groups(ss.diff(slow.trace, quick.trace))[1].comparison is None
 
 
+@pytest.mark.usefixtures("bundle")
 def test_both_are_live_on_one_axis(own):
     widget = ss.diff(own["async"].trace, own["graph-dual"].trace).timeline()
     assert widget.engines == ["async", "graph-dual"]

@@ -38,6 +38,7 @@ _UNNAMED = ("the first", "the second")
 """Names of two traces with one name."""
 _ONE_RUN_EACH = "parts and rows are of one run each"
 _FEW_RUNS = f"one run each, and rows of fewer than {FEWEST_FOR_INTERVAL} runs: {Ranking.UNKNOWN.value} a difference"
+_NOT_IN_TURNS = "two comparisons do not take turns: a drift between them is in the difference of their repeats, too"
 _MOST_IN_TEXT = 12
 """So many rows stand in the text and in Markdown; all are in `TraceDiff.rows`."""
 
@@ -133,7 +134,7 @@ class TraceDiff(Result):
     rows : tuple of DiffRow
         By how much they change: the largest first.
     metrics : tuple of EngineMetrics, optional
-        Of two runs of `ss.compare`: their repeats tell whether one is faster.
+        Of two runs of `ss.compare`: of one comparison, their repeats tell whether one is faster.
     """
 
     view = "diff"
@@ -199,6 +200,7 @@ class TraceDiff(Result):
             *(["one trace was measured, the other was not"] if len(kinds) > 1 else []),
             *([f"two devices: {listed(list(devices))}"] if len(devices) > 1 else []),
             *([] if self._exact else [_ONE_RUN_EACH if self.metrics else _FEW_RUNS]),
+            *([] if self._in_turns else [_NOT_IN_TURNS]),
             *(f"both: {text}" for text in alike),
             *(
                 f"{name}: {text}"
@@ -219,6 +221,11 @@ class TraceDiff(Result):
         """Whether times have no noise, so that one run of each tells."""
         return all(each.info.device.exact for each in self.summaries)
 
+    @property
+    def _in_turns(self) -> bool:
+        """Whether no drift lies between the repeats: one comparison has one program, and an engine once."""
+        return self._exact or self.metrics is None or (self.joined.by == "operation" and self.first.info.engine != self.second.info.engine)
+
     @cached_property
     def answer(self) -> str:
         """How the two compare, and why. One measured run of each tells no difference: without repeats, it compares these runs only."""
@@ -236,6 +243,8 @@ class TraceDiff(Result):
         else:
             took = f"{self._by_repeats}{second} took {time_text(second_us * 1e3)}, and {first} {time_text(first_us * 1e3)}{watched}"
             once = "" if self.metrics else f". One run each: {Ranking.UNKNOWN.value} a difference"
+            if not same and self.change and self.change.told and (self.change.ranking is Ranking.SLOWER) != (second_us > first_us):
+                return self._lacking + _begun(f"{took}: the other way round, so they do not explain it.", self.names)
             compared = f"{took}{once}" + ("" if same else f". In {second}")
         compared = f"{compared}." if same else f"{compared}: {self._made_of(second_us - first_us)}.{self._most_changed()}"
         return self._lacking + _begun(compared, self.names)
@@ -252,7 +261,8 @@ class TraceDiff(Result):
         first, second = self.names
         words = f"is {self.change.words} than {first}" if self.change.told else f"against {first}: {self.change.words}"
         makespans = times_text(self.metrics[0].makespan_us * 1e3, " → ", self.metrics[1].makespan_us * 1e3)
-        return f"{second} {words} (makespans {makespans}). In the recorded runs, "
+        turns = "" if self._in_turns else ", not in turns"
+        return f"{second} {words} (makespans {makespans}{turns}). In the recorded runs, "
 
     @property
     def _lacking(self) -> str:
@@ -428,7 +438,8 @@ def diff(first: Trace | Measured, second: Trace | Measured) -> TraceDiff:
     """Compare two traces of any origin: two engines, two versions of a model, a trace before and after, a prediction and a recording.
 
     A trace is one run, which does not tell whether a measured difference is more than noise. Two runs of `ss.compare` do, since they have
-    the makespans of their repeats: ``ss.diff(before["graph"], after["graph"])``.
+    the makespans of their repeats: ``ss.diff(runs["async"], runs["graph"])``. Runs of two comparisons did not take turns. So a drift of the
+    machine between them is in the difference, and a warning says so.
 
     Kernels, copies and sets are joined by operation if both traces are of one program, else by name and order (see
     `TraceDiff.joined`). The difference of the spans is divided by an identity that holds for each trace: span = kernel time - what of it
@@ -477,9 +488,8 @@ def _trace_of(given: object) -> Trace:
     """Return a trace, or the one of a run."""
     trace = given.trace if isinstance(given, Measured) else given
     if not isinstance(trace, Trace):
-        raise TraceError(
-            f"diff compares two traces, not {shown(given)}", hint='take a run, runs["graph"], or its trace; ss.read opens a file'
-        )
+        named = f"a {type(given).__name__}" if isinstance(given, Result) else shown(given)
+        raise TraceError(f"diff compares two traces, not {named}", hint='take a run, runs["graph"], or its trace; ss.read opens a file')
     return trace
 
 

@@ -87,6 +87,7 @@ def _rule(
         operation.attributes,
         lambda place: values.of(taped.reads[place], operation, verb),
         lambda place: values.of(taped.writes[place], operation, verb),
+        lambda place: values.tracer.holds(taped.writes[place]),
     )
     try:
         return taped.operator.gradient(backward)

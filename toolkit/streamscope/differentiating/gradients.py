@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
@@ -12,6 +13,7 @@ from streamscope.docstrings import with_shared_parts
 from streamscope.errors import ProgramError
 from streamscope.kernels.elementwise.specialization import ElementwiseCall
 from streamscope.program.operation import Operation
+from streamscope.signatures import signature_of
 from streamscope.tracing import ProgramFunction
 from streamscope.words import a_kind, listed
 
@@ -130,14 +132,24 @@ def vjp(function: Callable[..., Any], *arguments: Any, recompute: Recompute = Fa
         return returned, computed.pulled_back
 
     def gradients(*given: Any, **attributes: Any) -> Any:
-        if len(given) < 2:
-            hint = "pass the function's arguments and, behind them, an array of the result's shape and dtype"
-            raise ProgramError("ss.vjp: the program takes the gradient of the result, too", hint=hint)
+        _check_fit(function, given, attributes)
         computed, _ = forward("ss.vjp", function, given[:-1], attributes, again)
         return computed.pulled_back(given[-1])
 
     gradients.__name__ = f"vjp({getattr(function, '__name__', 'function')})"
     return ProgramFunction(gradients, fuse=getattr(function, "fuse", False))
+
+
+def _check_fit(function: Callable[..., Any], given: Sequence[Any], attributes: Mapping[str, Any]) -> None:
+    """Raise a `ProgramError` unless ``given`` is the function's arguments and, last, the gradient of its result."""
+    lacking = "" if len(given) > 1 else "the program takes the gradient of the result, too"
+    with suppress(ValueError):  # A built-in function has no signature.
+        try:
+            signature_of(function).bind(*given[:-1], **attributes)
+        except TypeError as error:
+            lacking = lacking or str(error)
+    if lacking:
+        raise ProgramError(f"ss.vjp: {lacking}", hint="pass the function's arguments and, last, the gradient of the result")
 
 
 def _value_and_grad(
@@ -170,8 +182,10 @@ def _check_function(verb: str, function: object) -> None:
 def _places(verb: str, argnums: Any) -> tuple[int, ...]:
     """Return the places of the arguments that ``argnums`` names."""
     given = tuple(argnums) if isinstance(argnums, list | tuple) else (argnums,)
-    if not given or any(isinstance(each, bool) or not isinstance(each, int) for each in given) or len(set(given)) < len(given):
+    if not given or any(isinstance(each, bool) or not isinstance(each, int) for each in given):
         raise ProgramError(f"{verb}: argnums={shown(argnums)} must be the place of an argument", hint="give 0, or several: (0, 2)")
+    if len(set(given)) < len(given):
+        raise ProgramError(f"{verb}: argnums={shown(argnums)} has one place twice", hint="give each place once: (0, 2)")
     return given
 
 

@@ -165,10 +165,7 @@ def pulled_back(reduction: Reduction, backward: Backward) -> Sequence[Symbol | N
 
 def _result_of(backward: Backward) -> Symbol | None:
     """Return the result, unless it was added to something, or written in place since: then it has to be reduced again."""
-    try:
-        return None if backward.adds else backward.result(0)
-    except ProgramError:
-        return None
+    return None if backward.adds or not backward.holds(0) else backward.result(0)
 
 
 def _spread(reduction: Reduction, how: _Gradient, x: ArraySpec, dy: Symbol, axis: Axis) -> Symbol:

@@ -102,6 +102,8 @@ class Backward:
     """``operand(place) -> variable`` with the value that an argument had. Only what a rule asks for has to be kept."""
     result: Callable[[int], Symbol]
     """``result(place) -> variable`` with a result, likewise."""
+    holds: Callable[[int], bool]
+    """``holds(place) -> bool``: whether nothing was written over a result since."""
 
     @property
     def dy(self) -> Symbol:
