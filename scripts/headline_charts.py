@@ -47,7 +47,7 @@ def host_chart() -> str:
         **{way: found["both"][way] for way in ("async", "sync")},
     }
     milliseconds = {name: one["median_us"] / 1e3 for name, one in times.items()}
-    return bars("A loop with work on the host: async hides one behind the other", "ms", milliseconds, "{:.1f}".format)
+    return bars("A loop with work on the host", "ms", milliseconds, "{:.1f}".format)
 
 
 def kernel_chart() -> str:

@@ -286,7 +286,7 @@ def all_reduce(
     if bucket is None:
         return _applied(_all_reduce, members, gpus, out, priority, op=op)
     require(out is None, "all_reduce", "bucket= and out= were both given", "leave one of them out")
-    step = max(1, _whole("all_reduce", "bucket", bucket, least=1) // members[0].dtype.itemsize)
+    step = max(1, _whole("all_reduce", "bucket", bucket, least=1, unit=" of bytes") // members[0].dtype.itemsize)
     if step >= members[0].size:
         return _applied(_all_reduce, members, gpus, None, priority, op=op)
     return _in_slices(members, gpus, step, {"op": op, "priority": _whole("all_reduce", "priority", priority)})
@@ -456,7 +456,8 @@ def _source(name: str, x: object) -> Symbol:
     return x
 
 
-def _whole(name: str, option: str, value: object, least: int | None = None) -> int:
+def _whole(name: str, option: str, value: object, least: int | None = None, unit: str = "") -> int:
     if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-        raise ProgramError(f"{name} at {user_line()}: {option}={shown(value)} must be a whole number" + (f" from {least}" if least else ""))
+        wanted = f"a whole number{unit}" + (f" from {least}" if least else "")
+        raise ProgramError(f"{name} at {user_line()}: {option}={shown(value)} must be {wanted}")
     return value
