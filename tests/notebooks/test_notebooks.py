@@ -380,9 +380,13 @@ def test_copy_with_outputs_is_of_the_notebook_as_it_is(repository, script, copy,
     executed = nbformat.read(copy, as_version=4)
     notebook = nbformat.read(repository / "notebooks" / copy.name.replace(".executed", ""), as_version=4)
     links = {"markdown": lambda text: script.links_from("..", text), "code": str}
-    assert [cell.source for cell in executed.cells[: len(notebook.cells)]] == [
-        links[cell.cell_type](cell.source) for cell in notebook.cells
-    ]
+    assert [cell.source for cell in executed.cells[:-1]] == [links[cell.cell_type](cell.source) for cell in notebook.cells]
+
+
+@pytest.mark.parametrize("copy", EVERY_COPY, ids=lambda path: path.name)
+def test_a_copy_ends_with_its_card_and_day(copy, nbformat):
+    *_, last = nbformat.read(copy, as_version=4).cells
+    assert re.fullmatch(r"Executed on NVIDIA H[12]00.*, 2\d{3}-\d\d-\d\d\.", last.source)
 
 
 def test_links_of_a_copy_hold_where_it_is_kept(script, repository):
