@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -28,8 +29,9 @@ class Cupti:
             raise RecordingError("CUPTI is not permitted")
         return self
 
-    def runs(self, prepared, _reload, *, beside_others):
+    def runs(self, prepared, _reload, *, beside_others, gated):
         assert not beside_others  # Nobody asked for CUPTI: the records of another profiler are not taken.
+        assert gated == (prepared.program.gpus > 1)
         spans, self.seen = seen_in_the_log(prepared)
         return self.unrecorded * self.seen.replays_ns, [SimpleNamespace(spans=lambda: spans, lost=self.lost)] * 3
 
@@ -49,7 +51,9 @@ def recorded(workload, engine):
     return AutoRecorder(prepared.device).record(prepared)
 
 
-@pytest.mark.parametrize(("workload", "engine"), [("branches", "async"), ("branches", "graph"), ("branches", "graph-dual")])
+@pytest.mark.parametrize(
+    ("workload", "engine"), [*product(["branches"], ["async", "graph", "graph-dual"]), ("data-parallel", "graph-dual")]
+)
 def test_what_cupti_saw_counts_where_it_can_be_had(cupti, workload, engine):
     assert recorded(workload, engine).info.calibration["by_cupti"] == 1
 

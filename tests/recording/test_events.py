@@ -183,20 +183,14 @@ def key_of_placed(one):
 
 
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])
-@pytest.mark.parametrize(("workload", "time"), [("data-parallel", "end_ns"), ("expert-parallel", "start_ns")])
-def test_events_in_a_graph_tell_when_its_first_launches_ran_on_each_gpu(workload, time, engine):
+@pytest.mark.parametrize("workload", ["data-parallel", "expert-parallel"])
+def test_a_graph_over_several_gpus_ends_with_its_last_launch(workload, engine):
     prepared = prepared_workload(workload, engine)
     log = prepared.device.log
     log.clear()
     log.enabled = True
     natural = passes.natural_pass(prepared)
-    (firsts_ns,) = natural.graph_firsts_ns.values()
     (replay,) = [bound for bound in prepared.bound if bound.graph is not None]
-    recorded = {(one.operation, one.part): getattr(one, time) for one in log if one.start_ns >= natural.host[0].start_ns}
-    firsts = [replay.inner[index].step.launch for index in firsts_ns]
-    assert {launch.gpu for launch in firsts} == {0, 1}
-    for launch, time_ns in zip(firsts, firsts_ns.values(), strict=True):
-        assert time_ns == pytest.approx(recorded[launch.operation, launch.part], abs=natural.clock.uncertainty_ns + 1000)
     # Its GPUs join after its last launch.
     (end,) = [index for index, bound in enumerate(steps_of(prepared)) if bound is replay]
     last_ns = max(one.end_ns for one in log)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamscope.engines.plan import Issue, RecordEvent, WaitEvent
 from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.recording.placing import begun_at, begun_when_free, fitted_to_ends, place_in_graph
+from streamscope.recording.placing import begun_when_free, fitted_to_ends, place_in_graph
 
 
 def issue(lane: int, kind: LaunchKind = LaunchKind.KERNEL, gpu: int = 0) -> Issue:
@@ -57,21 +57,6 @@ def test_durations_that_do_not_fit_between_the_ends_are_shortened_alike():
 def test_durations_that_fit_and_launches_of_one_lane_each_stay():
     assert fitted_to_ends([issue(0), issue(0)], {0: 8, 1: 9}, {0: 10, 1: 20}) == {0: 8, 1: 9}
     assert fitted_to_ends([issue(0), issue(1)], {0: 8, 1: 90}, {0: 10, 1: 20}) == {0: 8, 1: 90}
-
-
-@pytest.mark.parametrize("begins", [-30.0, 0.0])
-def test_launches_ahead_of_a_collective_begin_with_their_graph_and_the_collective_ends_when_it_did(begins):
-    """A profiler's run began 10 ns early on GPU 0 (launches 0 to 2), or 20 ns late; on GPU 1 (3 to 5) it began when this one does."""
-    times = {0: (-10.0, 10.0), 1: (12.0, 25.0), 2: (25.0, 50.0), 3: (2.0, 22.0), 4: (24.0, 50.0), 5: (51.0, 60.0)}
-    before = {0: [], 1: [0], 2: [1], 3: [], 4: [3], 5: [4]}
-    found = begun_at({0: begins, 3: 2.0}, times, before, parts={2, 4})
-    first = {0: (-30.0, -10.0), 1: (-8.0, 5.0), 2: (5.0, 50.0)} if begins else {0: (0.0, 20.0), 1: (20.0, 33.0), 2: (33.0, 50.0)}
-    assert found == times | first
-    assert begun_at({0: -10.0, 3: 2.0}, times, before, parts={2, 4}) == times
-
-
-def test_without_a_collective_a_graph_ends_when_it_did():
-    assert begun_at({0: -5.0}, {0: (0.0, 10.0), 1: (10.0, 20.0)}, {0: [], 1: [0]}, parts=()) == {0: (0.0, 10.0), 1: (10.0, 20.0)}
 
 
 def test_a_kernel_beside_a_collective_begins_when_nothing_keeps_it_waiting():

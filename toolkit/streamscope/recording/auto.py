@@ -52,7 +52,9 @@ class AutoRecorder:
     def _seen(self, prepared: Prepared, reload: Callable[[], None]) -> tuple[KernelTimes | None, bool]:
         """Return CUPTI's trace, None where it cannot be had or loses records; and whether graphs take as long as without recording."""
         try:
-            unrecorded_ns, runs = CuptiRecorder.on(self.device).runs(prepared, reload, beside_others=False)
+            # Else nodes of a graph over several GPUs arrive one by one, and branches run in another order.
+            gated = prepared.program.gpus > 1
+            unrecorded_ns, runs = CuptiRecorder.on(self.device).runs(prepared, reload, beside_others=False, gated=gated)
         except RecordingError:  # CUPTI is missing, not permitted, or held by another.
             return None, False
         tables = [run.spans() for run in runs]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from statistics import median_low
 from typing import Any, cast
 
@@ -18,6 +20,7 @@ import numpy.typing as npt
 from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.devices.cuda.timer import TimerClock
+from streamscope.devices.gates import held
 from streamscope.devices.graph_node import NodeKind
 from streamscope.engines.binding import NO_STEP, BoundStep, settled
 from streamscope.engines.plan import Issue, Replay
@@ -29,9 +32,10 @@ from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.counting import Heard, heard
 from streamscope.recording.launch_kernels import LaunchKernel, add_host_span, add_pieces, builder_of, node_id
 from streamscope.recording.origins import info_of, memory_of, origins_of
+from streamscope.recording.passes import gated_replay_ns
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, subscription
-from streamscope.recording.timed_run import HostInterval, makespan_ns, steps_of, timed_run
+from streamscope.recording.timed_run import AroundReplay, HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.symbols import call_kinds
@@ -75,21 +79,28 @@ class CuptiRecorder:
         return shown.trace(ledger, {"passes": self.passes})
 
     def runs(
-        self, prepared: Prepared, reload: Callable[[], None] = lambda: None, *, beside_others: bool = True
+        self, prepared: Prepared, reload: Callable[[], None] = lambda: None, *, beside_others: bool = True, gated: bool = False
     ) -> tuple[float, list[RecordedRun]]:
-        """Return the median makespan of runs without CUPTI, in ns, and then as many runs that it recorded."""
+        """Return the median makespan of runs without CUPTI, in ns, and then as many runs that it recorded.
+
+        ``gated``: each graph is on the device whole before it begins there, and graphs alone are timed without CUPTI, too.
+        """
         cupti = subscription()
+        around: AroundReplay = partial(held, prepared.device, [prepared.streams[0]]) if gated else nullcontext
         with prepared.lock, settled(prepared.streams.values()):
             # Before CUPTI is on: launches of graphs stay dearer after it has left.
-            unrecorded = [makespan_ns(_run(prepared, reload)) for _ in range(self.passes)]
+            if gated:
+                unrecorded_ns = sum(gated_replay_ns(prepared, one.graph, self.passes) for one in prepared.bound if one.graph is not None)
+            else:
+                unrecorded_ns = median_low(makespan_ns(_run(prepared, reload)) for _ in range(self.passes))
             with cupti.recording((*WORK, *CALLS), beside_others=beside_others) as found:
                 clock = cupti_clock(self.device)
-                _run(prepared, reload)  # The first run after CUPTI was switched on takes longer.
+                _run(prepared, reload, around)  # The first run after CUPTI was switched on takes longer.
                 with heard(self.device.now_ns) as said:
-                    hosts = [_run(prepared, reload) for _ in range(self.passes)]
+                    hosts = [_run(prepared, reload, around) for _ in range(self.passes)]
         (records,) = found
         thread = threading.get_native_id()
-        return float(median_low(unrecorded)), [RecordedRun(prepared, host, records, clock, cupti.call_name, thread, said) for host in hosts]
+        return float(unrecorded_ns), [RecordedRun(prepared, host, records, clock, cupti.call_name, thread, said) for host in hosts]
 
 
 def cupti_clock(device: CudaDevice) -> TimerClock:
@@ -106,9 +117,9 @@ def cupti_clock(device: CudaDevice) -> TimerClock:
     return TimerClock(offset, width / 2)
 
 
-def _run(prepared: Prepared, reload: Callable[[], None]) -> list[HostInterval]:
+def _run(prepared: Prepared, reload: Callable[[], None], around_replay: AroundReplay = nullcontext) -> list[HostInterval]:
     reload()
-    return timed_run(prepared)
+    return timed_run(prepared, around_replay)
 
 
 def steps_of_calls(calls: Rows, host: Sequence[HostInterval], clock: TimerClock, thread: int) -> npt.NDArray[np.int64]:

@@ -45,9 +45,7 @@ class NaturalPass:
 
     ``ends_ns`` says of each step that puts work on the device, by its index in `steps_of`, when its event was recorded, on the host's
     clock; of a graph over several GPUs, the last event in it, since its GPUs join after that. ``unrecorded_ns`` is the makespan of the run
-    right before it, without events. ``begins_ns`` says of each part of a collective when its stream had got there; ``graph_firsts_ns`` of
-    each graph over several GPUs, by index of its launches that depend on none, when those ended; of parts of collectives, when they could
-    begin.
+    right before it, without events. ``begins_ns`` says of each part of a collective when its stream had got there.
     """
 
     host: list[HostInterval]
@@ -55,7 +53,6 @@ class NaturalPass:
     clock: Clock | HostClock
     unrecorded_ns: int
     begins_ns: dict[int, float] = field(default_factory=dict)
-    graph_firsts_ns: dict[int, dict[int, float]] = field(default_factory=dict)
 
     @property
     def makespan_ns(self) -> int:
@@ -76,8 +73,8 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     ends = {index: timed_event(device, stream_of(steps[index])) for index in launches if index not in untimed}
     begins = {index: timed_event(device, stream_of(steps[index])) for index in ends if is_part(steps[index].step)}
     several = prepared.program.gpus > 1
-    graphs = {index: _GraphEvents.of(prepared, steps[index]) for index in ends if several and steps[index].graph is not None}
-    calls = [graphs[index].call if index in graphs else bound.call for index, bound in enumerate(steps)]
+    graphs = {index: _with_ends(prepared, steps[index]) for index in ends if several and steps[index].graph is not None}
+    calls = [graphs[index][0] if index in graphs else bound.call for index, bound in enumerate(steps)]
     prepared.put_back()
     clock = align_clocks(device, [prepared.streams[lane] for lane in sorted(prepared.streams)])
     unrecorded = plain or prepared
@@ -111,37 +108,16 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     host = [HostInterval(step, *times) for step, times in zip(called, zip(stamps[::2], stamps[1::2], strict=True), strict=True)]
     device.synchronize()
     ends_ns, begins_ns = ({index: clock.host_ns(event) for index, event in events.items()} for events in (ends, begins))
-    firsts_ns = {index: {first: clock.host_ns(event) for first, event in each.firsts.items()} for index, each in graphs.items()}
-    ends_ns |= {index: max(map(clock.host_ns, each.lasts)) for index, each in graphs.items() if each.lasts}
-    return NaturalPass(host, ends_ns, clock, unrecorded_ns, begins_ns, firsts_ns)
+    ends_ns |= {index: max(map(clock.host_ns, lasts)) for index, (_, lasts) in graphs.items() if lasts}
+    return NaturalPass(host, ends_ns, clock, unrecorded_ns, begins_ns)
 
 
-@dataclass(frozen=True)
-class _GraphEvents:
-    """A replay of a graph over several GPUs with events in it."""
-
-    call: Call
-    firsts: dict[int, Event]
-    """By index of launches that depend on none. Those behind parts of collectives would tell when all parts end, so they are ahead of them;
-    an event ahead of a kernel comes too early: a profiler puts the nodes of a graph on the GPU one by one."""
-    lasts: list[Event]
-    """Behind the launches that none depends on."""
-
-    @classmethod
-    def of(cls, prepared: Prepared, replay: BoundStep) -> _GraphEvents:
-        steps = [bound.step for bound in replay.inner]
-        before = dependencies(steps)
-        first = [index for index, earlier in before.items() if not earlier]
-        last = before.keys() - {other for earlier in before.values() for other in earlier}
-
-        def event(index: int) -> Event:
-            return timed_event(prepared.device, stream_of(replay.inner[index]))
-
-        ahead = {index: event(index) for index in first if is_part(steps[index])}
-        behind = {index: event(index) for index in {*first, *last} if index in last or index not in ahead}
-        graph = prepared.graph_with(replay, behind, begins=ahead)
-        firsts = {index: ahead.get(index) or behind[index] for index in first}
-        return cls(partial(graph.launch, prepared.streams[0]), firsts, [behind[index] for index in last])
+def _with_ends(prepared: Prepared, replay: BoundStep) -> tuple[Call, list[Event]]:
+    """Return the launch of a graph with events behind the launches that none depends on, and those events."""
+    before = dependencies([bound.step for bound in replay.inner])
+    lasts = before.keys() - {other for earlier in before.values() for other in earlier}
+    events = {index: timed_event(prepared.device, stream_of(replay.inner[index])) for index in lasts}
+    return partial(prepared.graph_with(replay, events).launch, prepared.streams[0]), [*events.values()]
 
 
 def is_part(step: Step) -> bool:
@@ -272,7 +248,7 @@ def graph_ends_pass(prepared: Prepared, replay: BoundStep, repeats: int) -> tupl
     if replay.graph is None or not launches:
         return {}, {}
     span = device.event(timing=True), device.event(timing=True)
-    whole = _median_ns(prepared, replay.graph, span, {-1: span[1]}, repeats)[-1]
+    whole = gated_replay_ns(prepared, replay.graph, repeats)
     # Capturing a long program takes long, and its launches are many to learn from.
     most = MOST_EXACT_VARIANTS if device.info.exact else MOST_VARIANTS
     variants = min(len(launches), most if len(launches) <= _LONG_PROGRAM else _FEWEST_VARIANTS)
@@ -290,6 +266,12 @@ def graph_ends_pass(prepared: Prepared, replay: BoundStep, repeats: int) -> tupl
         graph = prepared.graph_with(replay, {}, begins=events)
         begins |= _median_ns(prepared, graph, span, events, repeats)
     return {index: last - end for index, end in ends.items()}, {index: last - begin for index, begin in begins.items()}
+
+
+def gated_replay_ns(prepared: Prepared, graph: Graph, repeats: int) -> float:
+    """Return how long a graph takes behind a gate, the median, in ns."""
+    span = prepared.device.event(timing=True), prepared.device.event(timing=True)
+    return _median_ns(prepared, graph, span, {-1: span[1]}, repeats)[-1]
 
 
 def _median_ns(prepared: Prepared, graph: Graph, span: tuple[Event, Event], events: Mapping[int, Event], repeats: int) -> dict[int, float]:

@@ -110,36 +110,6 @@ def begun_when_free(steps: Sequence[Step], starts_ns: Mapping[int, float], durat
     return found
 
 
-def begun_at(
-    begins_ns: Mapping[int, float], times: Mapping[int, tuple[float, float]], before: Mapping[int, Collection[int]], parts: Collection[int]
-) -> dict[int, tuple[float, float]]:
-    """Return starts and ends of a graph's launches, of which those that depend on none begin at ``begins_ns``, parts of a collective later.
-
-    A profiler makes the launch of a graph take longer, and no two launches are alike. So GPUs begin as far apart as in no other run, and
-    those that are first wait for the others, in ``parts`` of a collective, which still end when they did. Thus launches ahead of one are
-    moved either way, behind what they depend on, and take as long. Others are only moved back, since the end of the graph is known.
-    """
-    ahead: set[int] = {*parts}
-    for index in reversed([*before]):
-        if index in ahead:
-            ahead.update(before[index])
-    found: dict[int, tuple[float, float]] = {}
-    moved: set[int] = set()
-    for index, earlier in before.items():
-        start, end = times[index]
-        late: float = max([begins_ns.get(index, -np.inf), *(found[other][1] for other in moved.intersection(earlier))]) - start
-        if late > 0:
-            moved.add(index)
-        elif index in ahead:
-            last = max(earlier, key=lambda other: found[other][1], default=None)
-            first = begins_ns.get(index, start) if index not in parts else start
-            late = min(0.0, first - start if last is None else found[last][1] - times[last][1])
-        else:
-            late = 0.0
-        found[index] = (start + late, max(end, start + late) if index in parts else end + late)
-    return found
-
-
 def meeting(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return starts and ends of kernels one after the other, those that would overlap parted in the middle."""
     found = list(times)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from streamscope.devices.protocol import Call
 from streamscope.engines.binding import BoundStep, name_launch
 from streamscope.engines.plan import Issue, Replay, Step
 from streamscope.engines.prepared import Prepared
+
+AroundReplay = Callable[[], AbstractContextManager[object]]
+"""Returns the context in which a graph is launched."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +45,19 @@ def launches_of(steps: Sequence[BoundStep]) -> list[int]:
     return [index for index, bound in enumerate(steps) if isinstance(bound.step, Issue)]
 
 
-def timed_run(prepared: Prepared) -> list[HostInterval]:
+def timed_run(prepared: Prepared, around_replay: AroundReplay = nullcontext) -> list[HostInterval]:
     """Run once as it is, and note when each call of the host began and ended."""
     host: list[HostInterval] = []
     now_ns = prepared.device.now_ns
     for bound in steps_of(prepared):
-        start = now_ns()
-        try:
-            bound.call()
-        except Exception as error:
-            name_launch(error, (bound,), bound.call)
-            raise
-        host.append(HostInterval(bound.step, start, now_ns()))
+        with around_replay() if bound.graph is not None else nullcontext():
+            start = now_ns()
+            try:
+                bound.call()
+            except Exception as error:
+                name_launch(error, (bound,), bound.call)
+                raise
+            host.append(HostInterval(bound.step, start, now_ns()))
     start = now_ns()
     prepared.wait()
     host.append(HostInterval(None, start, now_ns()))
