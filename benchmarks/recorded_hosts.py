@@ -2,9 +2,10 @@
 
 *Busy, in the same runs*: events and CUPTI watch the same run of an engine without a graph; what the default recorder makes of the events
 is held against CUPTI's records.
-*Graphs, in turns*: a graph runs in another way under CUPTI. So the same graph runs under the default recorder and under PyTorch's profiler
-in turns, and the medians count: how long each GPU is busy, and how much of the communication is exposed. The profiler delays the launch,
-and a GPU that begins early waits longer in its collectives. *Less waiting*, a collective begins with the last of its parts on all GPUs.
+*Graphs, in turns*: under CUPTI, nodes of a graph arrive one by one, and branches run in another order. Behind a gate, the graph is on the
+GPUs before it begins. So the same graph runs under the default recorder and, behind a gate, under PyTorch's profiler, in turns, and the
+medians count: how long each GPU is busy, and how much of the communication is exposed. The profiler without a gate tells how much that
+changes.
 *Starts*: in the same runs, each tells when every launch ended. By how much they disagree on one GPU, and on another, is how far apart the
 two GPUs are in our traces.
 *Record*: a function of PyTorch on all GPUs, with products, copies between GPUs and collectives, in turns by `ss.record` and the profiler.
@@ -21,6 +22,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +32,7 @@ import numpy as np
 from provenance import provenance
 
 import streamscope as ss
+from streamscope.devices.gates import held
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.binding import settled
 from streamscope.engines.prepared import Prepared, prepare_traced
@@ -43,7 +46,7 @@ from streamscope.recording.launch_kernels import stretched
 from streamscope.recording.passes import NaturalPass, is_part, natural_pass
 from streamscope.recording.placing import Placed
 from streamscope.recording.subscription import WORK, subscription
-from streamscope.recording.timed_run import steps_of
+from streamscope.recording.timed_run import AroundReplay, steps_of, timed_run
 from streamscope.trace.spans import DEVICE_KINDS
 from streamscope.trace.trace import Trace
 from streamscope.workloads import WORKLOADS
@@ -73,27 +76,15 @@ def busy_us(times: Times) -> dict[str, float]:
 
 
 def exposed_shares(times: Times) -> dict[str, float]:
-    """Return for each GPU the share of its collectives beside which nothing else runs."""
+    """Return for each GPU the share of its collectives beside which nothing else runs, NaN where they take no time."""
     both, work = busy_us(times), busy_us([one for one in times if not one[3]])
-    return {gpu: (both[gpu] - work.get(gpu, 0.0)) / talk for gpu, talk in busy_us([one for one in times if one[3]]).items()}
-
-
-def less_waiting(times: Times) -> Times:
-    """Return the times of which each collective begins with the last of its parts: the n-th ones of all GPUs are parts of one."""
-    parts = [sorted(one for one in times if one[3] and one[0] == gpu) for gpu in sorted({one[0] for one in times})]
-    begun = [(max(start for _, start, _, _ in own), own) for own in zip(*parts, strict=True)]
-    return [one for one in times if not one[3]] + [(gpu, min(begin, end), end, True) for begin, own in begun for gpu, _, end, _ in own]
+    talks = busy_us([one for one in times if one[3]])
+    return {gpu: (both[gpu] - work.get(gpu, 0.0)) / talk if talk else math.nan for gpu, talk in talks.items()}
 
 
 def measures(times: Times) -> Measures:
     """Return busy time and exposed share of a run."""
-    transfers = less_waiting(times)
-    return {
-        "busy": busy_us(times),
-        "busy less waiting": busy_us(transfers),
-        "exposed": exposed_shares(times),
-        "exposed less waiting": exposed_shares(transfers),
-    }
+    return {"busy": busy_us(times), "exposed": exposed_shares(times)}
 
 
 def times_of(trace: Trace, keep: Callable[[str], bool] = lambda _: True) -> Times:
@@ -123,14 +114,13 @@ def _times(events: Iterable[Any]) -> Times:
     return [(one.device_index(), one.start_ns(), one.start_ns() + one.duration_ns(), _kind(one.name()) == "collective") for one in events]
 
 
-def by_profiler(prepared: Prepared, reload: Callable[[], None]) -> list[Measures]:
+def by_profiler(prepared: Prepared, reload: Callable[[], None], around_replay: AroundReplay = nullcontext) -> list[Measures]:
     """Return the measures of some runs of a program; the first of a session is left out, since it takes longer."""
 
     def runs() -> None:
         for _ in range(1 + _RUNS):
             reload()
-            prepared.run()
-            prepared.wait()
+            timed_run(prepared, around_replay)
 
     events = sorted(profiled(runs), key=lambda event: event.start_ns())
     each, rest = divmod(len(events), 1 + _RUNS)
@@ -219,7 +209,7 @@ def _medians(runs: Sequence[Measures]) -> Measures:
 def _off(ours: Measures, theirs: Measures) -> Measures:
     """Return by which share each GPU is busy longer as we say, and by how much its exposed share is higher."""
     return {
-        what: {gpu: ours[what][gpu] / their - 1 if "busy" in what else ours[what][gpu] - their for gpu, their in of_gpus.items()}
+        what: {gpu: ours[what][gpu] / their - 1 if what == "busy" else ours[what][gpu] - their for gpu, their in of_gpus.items()}
         for what, of_gpus in theirs.items()
     }
 
@@ -245,7 +235,7 @@ def engines(gpus: int) -> list[dict[str, Any]]:
                 recorder = cast("EventRecorder", AutoRecorder.on(device).checked(prepared, reload))
                 # Without CUPTI, a recording rests on many replays: one run has their medians.
                 events = by_recorder(prepared, reload, EventRecorder.on(device), runs=1)
-                row |= {"told_by_cupti": recorder.seen is not None, "ours": [], "events": events, "theirs": []}
+                row |= {"told_by_cupti": recorder.seen is not None, "ours": [], "events": events, "theirs": [], "ungated": []}
                 graphs.append((row, prepared, reload, recorder))
                 continue
             _, runs = CuptiRecorder.on(device).runs(prepared, reload, beside_others=False)
@@ -257,10 +247,11 @@ def engines(gpus: int) -> list[dict[str, Any]]:
         for row, prepared, reload, recorder in graphs:
             row["ours"] += by_recorder(prepared, reload, recorder)
         for row, prepared, reload, _ in graphs:
-            row["theirs"] += by_profiler(prepared, reload)
+            row["theirs"] += by_profiler(prepared, reload, partial(held, prepared.device, [prepared.streams[0]]))
+            row["ungated"] += by_profiler(prepared, reload)
     for row, *_ in graphs:
         theirs = _medians(row["theirs"])
-        for key, name in (("ours", "off"), ("events", "events_off")):
+        for key, name in (("ours", "off"), ("events", "events_off"), ("ungated", "ungated_off")):
             row[name] = _off(_medians(row[key]), theirs)
             shown = {what: [round(100 * off, 1) for off in offs.values()] for what, offs in row[name].items()}
             print(row["workload"], row["engine"], "told by CUPTI" if row["told_by_cupti"] else "", key, shown, flush=True)
