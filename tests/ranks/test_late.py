@@ -129,6 +129,14 @@ def test_the_cost_is_what_the_others_wait():
     assert job.late[0].share_of_step == pytest.approx(300 / 1330, abs=0.03)
 
 
+@pytest.mark.parametrize("count", [4, 12])
+def test_the_share_of_steps_counts_what_lies_in_steps_that_are_known(count):
+    """Steps that are found by repetition leave out the first one."""
+    job = Job.of(planted(2, count, slow=lambda step, at: (1, 300) if at == 1 else None).ranks)
+    assert (job.steps.by, len(job.steps)) == ("repetition", count - 1)
+    assert job.late[0].share_of_step == pytest.approx(300 / 1330, abs=0.01)
+
+
 def test_the_range_that_launched_the_kernel_is_named():
     job = planted(3, slow=lambda step, at: (2, 310) if at == 1 else None)
     rank = job.ranks[2]

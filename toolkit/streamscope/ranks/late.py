@@ -66,7 +66,7 @@ class Late:
     median_us : float
         How much later it began those than the median of the other ranks.
     share_of_step : float, optional
-        Part of all steps in which the others wait for it and compute nothing; None where no steps are known.
+        Part of all steps in which the others wait for it and compute nothing; None where it is late in no step that is known.
     cause : str
         ``"kernel"``: one that takes longer; ``"more work"``: kernels that the others do not have, or not as often; ``"slow GPU"``: all
         kernels take longer; ``"copy"``; ``"host call"``: a call or range of the host during which its GPU idles; ``"host late"``: its GPU
@@ -254,7 +254,8 @@ def _told(
             continue  # Another rank is late before, and is named.
         pattern = _pattern(waits, steps, own, events)
         known = int((waits.known & (matched.parts.rank == at)).sum())
-        share = own_ns / float(steps.length_ns.sum()) if len(steps) else None
+        inside = own[steps.at(waits.start_ns[own]) >= 0]  # Those that are found by repetition begin behind the first collectives.
+        share = float(all_costs_ns[inside].sum() / steps.length_ns.sum()) if len(inside) else None
         median_us = float(np.median(waits.late_ns[own])) / 1e3
         found.append(Late(ranks[at].number, len(own), known, median_us, share, cause, where, pattern, own_ns / 1e3, under))
     return tuple(found)
