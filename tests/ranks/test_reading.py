@@ -122,6 +122,27 @@ def test_a_mixture_is_refused_by_name(tmp_path, case):
         ss.read_ranks(written(tmp_path, **files), progress=False)
 
 
+def test_one_file_is_one_rank_also_of_a_model(tmp_path):
+    function, inputs = ss.workload("data-parallel").build(gpus=2, layers=1, width=16, rows=16)
+    trace = ss.compare(function, *inputs, engines=["graph"], gpus=2, device="simulated", progress=False)["graph"].trace
+    files = [trace.of_gpu(gpu).to_parquet(tmp_path / f"rank{gpu}.parquet") for gpu in trace.gpus]
+    assert len(ss.read_ranks(files, progress=False).ranks) == 2
+    for twice in ([files[0], files[0]], {0: files[0], 1: files[0]}, [files[0], tmp_path / "." / "rank0.parquet", files[1]]):
+        with pytest.raises(TraceError, match=r"'rank0\.parquet' is given 2 times"):
+            ss.read_ranks(twice, progress=False)
+    (tmp_path / "rank2.parquet").write_bytes(files[1].read_bytes())
+    with pytest.raises(TraceError, match=r"ranks 1 and 2 are one recording under two names: rank1\.parquet, rank2\.parquet"):
+        ss.read_ranks(tmp_path, progress=False)
+
+
+def test_hosts_are_those_of_ranks(tmp_path):
+    folder = written(tmp_path, a__json=rank_file(0, world=2), b__json=rank_file(1, world=2))
+    assert ss.read_ranks(folder, hosts={0: "a", 1: "a", 5: "a"}, progress=False).warnings == ("hosts= names 5, which is no rank here",)
+    for wrong in ("a", ["a"], {"0": "a"}, {0: 1}):
+        with pytest.raises(TraceError, match="does not say which ranks are on which host"):
+            ss.read_ranks(folder, hosts=wrong, progress=False)
+
+
 def test_files_of_one_name_are_told_with_their_folders(tmp_path):
     for run in ("one", "two"):
         (tmp_path / run).mkdir()

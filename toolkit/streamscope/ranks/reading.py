@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -95,6 +96,7 @@ def read_ranks(
     ([0, 1], ())
     """
     given = _Given.of(paths)
+    hosts = _checked_hosts(hosts)
     with showing("reading ranks", progress=progress) as step:
         found, died = read_files(given.files, [given.rank_of(path) for path in given.files], damaged, executor, work, step)
         step("matching collectives", len(given.files), len(given.files))
@@ -105,14 +107,25 @@ def read_ranks(
         numbered = _numbered(found)
         _check_one_run(numbered)
         ranks = [
-            Rank(number, one.path.name, one.trace, _host(one.trace, number, hosts), given.recordings.get(one.path, one.recording))
+            Rank(
+                number,
+                one.path.name,
+                one.trace,
+                hosts.get(number) or one.trace.info.host or None,
+                given.recordings.get(one.path, one.recording),
+            )
             for number, one in sorted(numbered.items())
         ]
+        unknown = [shown(rank) for rank in hosts if rank not in numbered]
+        said += [f"hosts= names {names(unknown)}, which {'is no rank' if len(unknown) == 1 else 'are no ranks'} here"] if unknown else []
         return Job.of(ranks, [*given.warnings, *said, *_warnings(numbered)])
 
 
-def _host(trace: Trace, number: int, hosts: Mapping[int, str] | None) -> str | None:
-    return (hosts or {}).get(number) or trace.info.host or None
+def _checked_hosts(hosts: Any) -> Mapping[int, str]:
+    hosts = {} if hosts is None else hosts
+    if not isinstance(hosts, Mapping) or not all(type(rank) is int and isinstance(host, str) for rank, host in hosts.items()):
+        raise TraceError(f"hosts={shown(hosts)} does not say which ranks are on which host", hint='for example hosts={0: "a", 1: "a"}')
+    return hosts
 
 
 @dataclass(frozen=True)
@@ -135,14 +148,14 @@ class _Given:
         Raises
         ------
         TraceError
-            There are none, or the argument is no path.
+            There are none, one is given twice, or the argument is no path.
         """
         if isinstance(paths, Mapping):
             wrong = next((rank for rank in paths if type(rank) is not int or rank < 0), None)
             if wrong is not None:
                 raise TraceError(f"{shown(wrong)} is no rank", hint="ranks are whole numbers from 0 on")
-            ranks = {given_path(path, error=TraceError): rank for rank, path in paths.items()}
-            return cls(_some(list(ranks), "an empty mapping"), ranks)
+            files = _some([given_path(path, error=TraceError) for path in paths.values()], "an empty mapping")
+            return cls(files, dict(zip(files, paths, strict=True)))
         if isinstance(paths, str | Path):
             path = given_path(paths, error=TraceError)
             saved = path if path.name == FILE_NAME else path / FILE_NAME
@@ -192,6 +205,9 @@ def _them(some: Sequence[object]) -> str:
 def _some(files: list[Path], why: str) -> list[Path]:
     if not files:
         raise TraceError(f"there are no ranks to read: {why}", hint="give a folder, a pattern or a list of files")
+    path, times = Counter(path.resolve() for path in files).most_common(1)[0]
+    if times > 1:
+        raise TraceError(f"{path.name!r} is given {times} times", hint="each rank has a recording of its own")
     return files
 
 
@@ -268,17 +284,21 @@ def _length_s(trace: Trace) -> float:
 
 
 def _check_different(numbered: Mapping[int, RankFile]) -> None:
-    """Refuse one recording under two names: no two ranks run alike to the nanosecond. Those of a model may."""
-    known: dict[tuple[int, ...], int] = {}
+    """Refuse one recording under two names: no two ranks run alike to the nanosecond. Those of a model may, but in files that differ."""
+    known: dict[tuple[int, ...] | bytes, int] = {}
     for rank, one in numbered.items():
         spans = one.trace.spans
-        if one.trace.info.device.simulated or len(spans) < 2:
+        key: tuple[int, ...] | bytes = (len(spans), int(spans.start_ns.sum()), int(spans.end_ns.sum()))
+        if one.trace.info.device.simulated:
+            with one.path.open("rb") as file:
+                key = hashlib.file_digest(file, "sha256").digest()
+        first = numbered[known.setdefault(key, rank)]
+        before = first.trace.spans
+        if len(spans) < 2 or first.path == one.path:
             continue
-        first = known.setdefault((len(spans), int(spans.start_ns.sum()), int(spans.end_ns.sum())), rank)
-        before = numbered[first].trace.spans
-        if first != rank and np.array_equal(before.start_ns, spans.start_ns) and np.array_equal(before.end_ns, spans.end_ns):
-            both = names([numbered[first].path.name, one.path.name])
-            raise TraceError(f"ranks {first} and {rank} are one recording under two names: {both}", hint=_ONE_RUN)
+        if np.array_equal(before.start_ns, spans.start_ns) and np.array_equal(before.end_ns, spans.end_ns):
+            both = names(_told_apart([first, one]))
+            raise TraceError(f"ranks {known[key]} and {rank} are one recording under two names: {both}", hint=_ONE_RUN)
 
 
 def _warnings(numbered: Mapping[int, RankFile]) -> list[str]:
