@@ -166,8 +166,16 @@ def test_every_form_shows_the_verdict(tmp_path):
     assert job.save(tmp_path / "waiting.svg").read_text(encoding="utf-8").startswith("<svg")
     assert len(job.save(tmp_path / "job.csv").read_text(encoding="utf-8").splitlines()) == 1 + 3 * 18
     assert job.waiting_by_step().shape == (3, 5)
-    assert job.imbalance()[0]["kernel"] == "k1"
-    assert job.imbalance()[0]["rank"] == 2
+    first = job.imbalance()[0]
+    assert (first["kernel"], first["rank"]) == ("k1", 2)
+
+
+def test_the_kernels_of_a_rank_are_compared_with_those_of_the_others():
+    more = planted(2, 4, slow=lambda step, at: (1, 310) if at == 1 else None).ranks
+    first = Job.of(more).imbalance()[0]
+    assert (first["kernel"], first["rank"], first["count"], first["median_count"]) == ("k1", 1, 4, 4)
+    assert first["us"] - first["median_us"] == pytest.approx(4 * 310, rel=0.05)
+    assert Job.of(more[:1]).imbalance() == []
 
 
 def test_names_of_a_file_are_escaped():

@@ -12,10 +12,10 @@ from streamscope.trace.spans import SpanKind
 
 
 def imbalance_of(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
-    """Return the kernels that take longer on one rank than in the median of all, the largest difference first.
+    """Return the kernels that take longer on one rank than in the median of the others, the largest difference first.
 
     Kernels are joined by name. Collectives are left out: their time is waiting, too. A row has the ``kernel``, the ``rank`` that it takes
-    longest on, ``us`` and ``count`` there, and ``median_us`` and ``median_count`` of all ranks.
+    longest on, ``us`` and ``count`` there, and ``median_us`` and ``median_count`` of the other ranks.
     """
     names: dict[str, int] = {}
     code_of = [np.array([names.setdefault(name, len(names)) for name in rank.trace.spans.names], np.int64) for rank in ranks]
@@ -27,9 +27,11 @@ def imbalance_of(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
         used = code[spans.name[kernels]]
         time_us[at] = np.bincount(used, weights=spans.duration_ns[kernels] / 1e3, minlength=len(names))
         count[at] = np.bincount(used, minlength=len(names))
-    if not names:
+    if not names or len(ranks) < 2:
         return []
-    usual_us, usual_count, longest = np.median(time_us, axis=0), np.median(count, axis=0), time_us.argmax(axis=0)
+    longest = time_us.argmax(axis=0)
+    others = np.arange(len(ranks))[:, None] != longest
+    usual_us, usual_count = (np.nanmedian(np.where(others, column, np.nan), axis=0) for column in (time_us, count))
     excess_us, texts = time_us.max(axis=0) - usual_us, list(names)
     return [
         {
