@@ -1145,7 +1145,7 @@ def recorded_ranks() -> str:
                 f"{sum(others)} of {len(others)}",
             ])  # fmt: skip
     head = [
-        "GPUs, batch, recorder",
+        f"{_days(data('recorded_jobs')['hosts'])}: GPUs, batch, recorder",
         "jobs",
         "offsets inside the bounds",
         "off: median, worst",
@@ -1154,6 +1154,10 @@ def recorded_ranks() -> str:
         "no plant, none `persistent`",
     ]
     return table(head, rows) + f"\nWith `hosts=`, all offsets are within 10 µs in {sum(told)} of the {len(told)} jobs that were asked so.\n"
+
+
+def _days(hosts: Iterable[Any]) -> str:
+    return f"on {' and '.join(sorted({host['date'][:10] for host in hosts}))}"
 
 
 JOB_KINDS = (
@@ -1180,7 +1184,7 @@ def predicted_ranks() -> str:
         off = [_worst([abs(row[what] - 1) for row in some]) for what, some in (("off", own), ("noise", own), ("unrecorded", free))]
         lines.append([name, str(len(own)), *off[:2], _bar(own), _held(own, "off"), off[2], _held(free, "unrecorded")])
     head = [
-        "a job, and its change",
+        f"{_days(host for host in data('recorded_jobs')['hosts'] if 'turns' in host)}: a job, and its change",
         "predictions",
         "off: median, worst",
         "noise",
@@ -1196,8 +1200,16 @@ def predicted_ranks() -> str:
         table(head, lines)
         + f"\nBut for the program that has no second stream: {_told_off(like, 'off')}. Their speed-ups, beside runs without a recorder: "
         + f"{_told_off(like, 'unrecorded')}.\n\nThe rules were made with {len(earlier)} others that took turns, off by {_worst(earlier)}. "
-        + f"Of jobs that were recorded one after the other, on any core, with a bar of 15 % beyond: {_told_off(blocks, 'off')}.\n"
+        + f"Of jobs that were recorded one after the other, on any core, by the rules of then: {_told_off(blocks, 'off')}.\n"
     )
+
+
+def what_if_ranks() -> str:
+    """Return how far predictions of simulated jobs are from runs with the same plan, and from the changed programs."""
+    found = data("what_if_ranks")
+    runs = {"the run with the same plan": "run_us", "the changed program, planned anew": "planned_anew_us"}
+    rows = [[name, _worst([abs(row["predicted_us"] / row[run] - 1) for row in found["rows"]])] for name, run in runs.items()]
+    return table([f"on {found['date'][:10]}, by a model: {found['cases']} predictions beside", "off: median, worst"], rows)
 
 
 def _predicted(kind: str) -> list[Any]:
@@ -1294,6 +1306,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "planted-jobs": planted_jobs,
     "predicted-ranks": predicted_ranks,
     "recorded-ranks": recorded_ranks,
+    "what-if-ranks": what_if_ranks,
 }
 
 

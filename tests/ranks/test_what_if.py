@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -68,15 +69,17 @@ def span_us(trace, name):
 
 class TestHosts:
     def test_a_job_that_hosts_decide_may_be_as_quick_as_their_quickest(self):
-        slow, quick = launched(10, 20), launched(10, 10)
-        prediction = slow.what_if().link(scale=2)
+        job, quick = launched(10, 20), launched(10, 10)
+        prediction = job.what_if().link(scale=2)
         low, high = prediction.error_bar
-        quick_ns, found_ns = (job.what_if().link(scale=2).job.length_ns for job in (quick, slow))
-        assert 1 + low == pytest.approx(0.95 * quick_ns / found_ns / 1.1, rel=0.08)
-        assert 1 + high == pytest.approx(1.05 * 1.1, rel=0.03)  # The slowest host is there already.
+        quick_ns, found_ns = (one.what_if().link(scale=2).job.length_ns for one in (quick, job))
+        assert 1 + low == pytest.approx(0.95 * quick_ns / found_ns / 1.15, rel=0.08)
+        assert 1 + high == pytest.approx(1.05 * 1.15, rel=0.03)  # The slowest host is there already.
         assert "bound by hosts" in str(prediction.notes)
-        speedups = [prediction.speedup / (1 + end) for end in (high, low)]
-        assert "that may be {:.2f} to {:.2f} times as fast".format(*speedups) in prediction.verdict
+        slow, fast = (prediction.speedup / (1 + end) for end in (high, low))
+        assert f"that may be {1 / slow:.2f} times as slow to {fast:.2f} times as fast" in prediction.verdict
+        slower = job.what_if().link(scale=0.005)
+        assert re.search(r"[\d.]+ times as slow\. Depending on hosts, that may be [\d.]+ to [\d.]+ times as slow\.$", slower.verdict)
         assert prediction.to_dict()["error_bar"] == [low, high]
 
     def test_a_job_that_gpus_decide_does_not_depend_on_hosts(self):
@@ -271,6 +274,12 @@ class TestChanges:
         found = Job.of([rank_of(number, rows, [5]) for number in range(2)]).what_if().serial()
         assert found.job.length_ns == 60_000 + 2 * 70_000
 
+    def test_serial_changes_nothing_where_nothing_overlaps(self):
+        rows = [("kernel", "k0", "main", 0, 10), ("kernel", "ar0", "main", 12, 20), ("kernel", "k1", "main", 21, 30)]
+        rows += [("kernel", "k2", "main", 38, 50)]  # Nothing ran in these 8 µs, which are more than usual.
+        job = Job.of([rank_of(number, rows, [5]) for number in range(2)])
+        assert job.what_if().serial().job.length_ns == job.length_ns == 50_000
+
     def test_kernels_are_scaled_on_all_ranks_or_one(self):
         job = overlapped()
         assert job.what_if().kernel("k1").scale(0.5).job.length_ns == 200_000
@@ -299,6 +308,7 @@ class TestChanges:
             (lambda: overlapped().what_if(rank=7), "no rank 7"),
             (lambda: found.like(rank=0), "was not said"),
             (lambda: found.what_if(1).like(rank="0"), "no rank '0'"),
+            (lambda: found.what_if(1).like(rank=1), "rank 1 is to be like itself"),
             (lambda: found.link(scale=0), "cannot be 0 times"),
             (lambda: found.link(scale=float("nan")), "cannot be nan times"),
             (lambda: found.collective("all_gather"), "no matched collective is of the kind 'all_gather'"),
@@ -455,7 +465,6 @@ def test_a_step_that_two_h200_ran_is_replayed_as_it_was(repository):
     assert job_of(runs["graph-dual"].trace).what_if().replay_error < 1e-4
 
 
-@pytest.mark.xfail(strict=True, reason="predicted 6 % too short, since GPU 1 began later without overlap")
 def test_a_step_that_two_h200_ran_is_predicted_without_overlap(repository):
     runs = ss.load_comparison(repository / "notebooks" / "recorded" / "data-parallel")
     recorded, serial = (job_of(runs[engine].trace) for engine in ("graph-dual", "graph"))

@@ -217,7 +217,7 @@ class JobPrediction(Result):
 
         Equal runs differ by some 5 %, also where GPUs decide. Hosts that do the same differ between ranks and steps, and by more while a
         profiler records them. Their pace is the time of launches over the usual time of the same calls. Quick and slow are the 5th and
-        95th percentile of all steps of all ranks, and 10 % beyond, since another run has other hosts. Waits of the GPU that nothing
+        95th percentile of all steps of all ranks, and 15 % beyond, since another recording has other hosts. Waits of the GPU that nothing
         in the files explains stay in the prediction; the bar has the job without them, too.
 
         Examples
@@ -280,8 +280,9 @@ class JobPrediction(Result):
         """The range of the speed-up in words, where hosts matter: their times with a recorder tell nothing of a run without one."""
         if max(map(abs, self._host_range)) <= _EQUAL_RUNS or not self.changes:
             return ""
-        low, high = self.error_bar
-        return f"{self.speedup / (1 + high):,.2f} to {self.speedup / (1 + low):,.2f} times as fast"
+        slow, fast = (_times(self.speedup / (1 + end)) for end in self.error_bar[::-1])
+        number, unit = slow.split(" ", 1)
+        return f"{number if fast.endswith(unit) else slow} to {fast}"
 
     def timeline(self, *ranks: int) -> Timeline:
         """Return live timelines of ranks, each as recorded and as predicted, on one axis, as a notebook widget.
@@ -354,7 +355,7 @@ class JobPrediction(Result):
         Raises
         ------
         TraceError
-            No rank was chosen by `what_if`, the job has no such rank, or the two do not take part in the same sequence of collectives.
+            No rank was chosen by `what_if`, it is this one, the job has no such rank, or the two take part in different collectives.
 
         Examples
         --------
@@ -367,6 +368,8 @@ class JobPrediction(Result):
         if self.rank is None:
             raise TraceError("which rank is to be repaired was not said", hint="for example job.what_if(rank=2).like(rank=1)")
         late, other = self._index(self.rank), self._index(rank)
+        if late == other:
+            raise TraceError(f"rank {rank} is to be like itself", hint="choose another rank that does the same")
         works = list(self.works)
         paces = self.recording.paces
         works[late] = paced(in_place_of(works[late], works[other], (self.rank, rank)), paces[late] / paces[works[other].source])
@@ -597,14 +600,13 @@ class JobPrediction(Result):
         what = "a step" if self._by_steps else "the job"
         if not self.changes:
             return f"{capitalised(what)} takes {recorded} as recorded, and {unchanged} in the replay."
-        slow = round(self.speedup, 2) < 1
-        times = f"{1 / self.speedup:,.2f} times as slow" if slow else f"{self.speedup:,.2f} times as fast"
         before = recorded if recorded == unchanged else f"{recorded} as recorded, and {unchanged} in the replay"
         last_us = [each["p95"] for each in (self.job.step_us, self.recorded.step_us)]
         slowest = " instead of ".join(time_text(us * 1e3) for us in last_us if us is not None)
         p95 = f" (p95: {slowest})" if self._by_steps else ""
         between = f" Depending on hosts, that may be {self._between}." if self._between else ""
-        return f"Predicted, not measured: {what} takes {predicted} instead of {before}{p95}, so the change makes it {times}.{between}"
+        change = f"so the change makes it {_times(self.speedup)}.{between}"
+        return f"Predicted, not measured: {what} takes {predicted} instead of {before}{p95}, {change}"
 
     def table_rows(self) -> list[tuple[str, ...]]:
         """Return the table of ranks as texts, under ``heads``."""
@@ -620,6 +622,10 @@ class JobPrediction(Result):
         return "\n".join([self.title, self.verdict, "", *aligned([self.heads, *rows[:_MOST_ROWS]], numbers=True), *more, *self.notes])
 
     __repr__ = __str__
+
+
+def _times(speedup: float) -> str:
+    return f"{1 / speedup:,.2f} times as slow" if round(speedup, 2) < 1 else f"{speedup:,.2f} times as fast"
 
 
 def _length_ns(works: Sequence[RankWork], times: Sequence[RankTimes]) -> float:

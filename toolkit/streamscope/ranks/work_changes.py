@@ -220,19 +220,19 @@ def one_at_a_time(work: RankWork) -> RankWork:
     """Return work of which each piece comes after the one that was launched before.
 
     A collective comes right behind the last work that it waits for: within a CUDA graph no launches tell its place, and all ranks have to
-    agree on it. Delays behind what it waited for beside others, such as for a free multiprocessor, are those between pieces of one stream
-    then: the median at most. Of waits of 30 µs and more, the part stays in which no other work of the GPU ran, as in `ss.what_if`.
+    agree on it. Of delays behind work of the same stream, and of all of 30 µs and more, the part stays in which no other work of the GPU
+    ran, as in `ss.what_if`. Other delays, such as for a free multiprocessor, are those between pieces of one stream: the median at most.
     """
     work = _collectives_first(work)
     stream = work.trace.spans.stream_lanes[work.trace.spans.lane].tolist()
     lane = [stream[task.rows[0]] if task.rows else -1 for task in work.tasks]
-    short_ns = [
-        task.gap_ns
-        for task, own in zip(work.tasks, lane, strict=True)
-        if task.rows and {lane[one] for one in task.after} == {own} and task.gap_ns < KERNEL_WAIT_BELOW_NS
-    ]
+    behind = [bool(task.rows) and {lane[one] for one in task.after} == {own} for task, own in zip(work.tasks, lane, strict=True)]
+    short_ns = [task.gap_ns for task, own in zip(work.tasks, behind, strict=True) if own and task.gap_ns < KERNEL_WAIT_BELOW_NS]
     usual_ns = float(np.median(short_ns)) if short_ns else 0.0
-    stays_ns = [free_ns if gap_ns >= KERNEL_WAIT_BELOW_NS and free_ns > _BESIDE * gap_ns else 0.0 for gap_ns, free_ns in _free_ns(work)]
+    stays_ns = [
+        free_ns if (own or gap_ns >= KERNEL_WAIT_BELOW_NS) and free_ns > _BESIDE * gap_ns else 0.0
+        for own, (gap_ns, free_ns) in zip(behind, _free_ns(work), strict=True)
+    ]
     tasks, last = list[Task](), -1
     for position, task in enumerate(work.tasks):
         if task.on_host or last < 0:
