@@ -639,13 +639,13 @@ def collective_orders() -> str:
             [step, gpus, *times, f"{one['captured'] / one['ours']:.2f}×", f"{one['by hand'] / one['ours']:.2f}", f"{one['replays']:,}"]
         )
     return table(["step", "GPUs", "captured, µs", "`ss.parallelise`, µs", "by hand, µs", "gain", "of by hand", "replays"], rows) + _days(
-        steps
+        day for one in steps for day in one["days"]
     )
 
 
-def _days(steps: Iterable[Any]) -> str:
-    """Return when steps with collectives were measured."""
-    return f"\nMeasured on {', '.join(sorted({day for one in steps for day in one['days']}))}.\n"
+def _days(days: Iterable[str]) -> str:
+    """Return when something was measured."""
+    return f"\nMeasured on {', '.join(sorted(set(days)))}.\n"
 
 
 def power_limit() -> str:
@@ -656,7 +656,9 @@ def power_limit() -> str:
             each = [step[replays][which] for which in ("captured", "ours", "by hand")]
             said = [", ".join(f"{one[unit]:,.0f}" for one in each) for unit in ("MHz", "W")]
             rows.append([f"{replays}, {step['gpus']} {step['device'].split()[1]}", *(f"{one['us'] / 1e3:.1f}" for one in each), *said])
-    return table(["replays", "captured, ms", "`ss.parallelise`, ms", "by hand, ms", "clocks of each, MHz", "power, W"], rows) + _days(steps)
+    return table(["replays", "captured, ms", "`ss.parallelise`, ms", "by hand, ms", "clocks of each, MHz", "power, W"], rows) + _days(
+        day for one in steps for day in one["days"]
+    )
 
 
 def above_bound() -> str:
@@ -1145,7 +1147,7 @@ def recorded_ranks() -> str:
                 f"{sum(others)} of {len(others)}",
             ])  # fmt: skip
     head = [
-        f"{_days(data('recorded_jobs')['hosts'])}: GPUs, batch, recorder",
+        "GPUs, batch, recorder",
         "jobs",
         "offsets inside the bounds",
         "off: median, worst",
@@ -1153,11 +1155,8 @@ def recorded_ranks() -> str:
         "planted, and named",
         "no plant, none `persistent`",
     ]
-    return table(head, rows) + f"\nWith `hosts=`, all offsets are within 10 µs in {sum(told)} of the {len(told)} jobs that were asked so.\n"
-
-
-def _days(hosts: Iterable[Any]) -> str:
-    return f"on {' and '.join(sorted({host['date'][:10] for host in hosts}))}"
+    named = f"\nWith `hosts=`, all offsets are within 10 µs in {sum(told)} of the {len(told)} jobs that were asked so.\n"
+    return table(head, rows) + named + _days(host["date"][:10] for host in data("recorded_jobs")["hosts"])
 
 
 JOB_KINDS = (
@@ -1184,7 +1183,7 @@ def predicted_ranks() -> str:
         off = [_worst([abs(row[what] - 1) for row in some]) for what, some in (("off", own), ("noise", own), ("unrecorded", free))]
         lines.append([name, str(len(own)), *off[:2], _bar(own), _held(own, "off"), off[2], _held(free, "unrecorded")])
     head = [
-        f"{_days(host for host in data('recorded_jobs')['hosts'] if 'turns' in host)}: a job, and its change",
+        "a job, and its change",
         "predictions",
         "off: median, worst",
         "noise",
@@ -1201,6 +1200,7 @@ def predicted_ranks() -> str:
         + f"\nBut for the program that has no second stream: {_told_off(like, 'off')}. Their speed-ups, beside runs without a recorder: "
         + f"{_told_off(like, 'unrecorded')}.\n\nThe rules were made with {len(earlier)} others that took turns, off by {_worst(earlier)}. "
         + f"Of jobs that were recorded one after the other, on any core, by the rules of then: {_told_off(blocks, 'off')}.\n"
+        + _days(host["date"][:10] for host in data("recorded_jobs")["hosts"])
     )
 
 
