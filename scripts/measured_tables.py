@@ -773,7 +773,10 @@ def several_gpus() -> str:
         for engine in cases[0]["engines"]
     ]
     every = [one for _, runs in groups for one in runs]
-    held_out = [one for case in cases if case.get("held out") for one in case["engines"].values()]
+    new = {
+        f"`{engine}`, programs that came last": [case["engines"][engine] for case in cases if case.get("held out")]
+        for engine in ("graph", "graph-dual")
+    }
 
     def errors(runs: list[Any]) -> list[str]:
         each = [[abs(one[kind] / one["measured_us"] - 1) for one in runs if kind in one] for kind in kinds]
@@ -782,7 +785,7 @@ def several_gpus() -> str:
     heads = ("predicted", "of the trace alone", "simulated at the host's pace", "simulated")
     times = table(
         ["error: median, worst", "runs", *heads],
-        [[name, str(len(runs)), *errors(runs)] for name, runs in [*groups, ("programs held out", held_out), ("all", every)] if runs],
+        [[name, str(len(runs)), *errors(runs)] for name, runs in [*groups, *new.items(), ("all", every)] if runs],
     )
     told = [one["exposed"] for one in every if "by" in one["exposed"]]
     pairs = [pair for one in told for pair in combinations(one["measured"], 2)]
@@ -798,8 +801,8 @@ def several_gpus() -> str:
         ]
         for kind in ("predicted", "simulated")
     ]
-    cards = "; ".join(f"{host['card']}, {host['date'][:10]}" for host in found["hosts"])
-    return f"{times}\n{table(['exposed share, within 0.05', 'of the median recording', 'of all recordings'], rows)}\n{cards}.\n"
+    cards = "; ".join(f"{host['card']}, {host['date'][:16].replace('T', ' ')}" for host in found["hosts"])
+    return f"{times}\n{table(['exposed share, within 0.05', 'of the median recording', 'of all recordings'], rows)}\n{cards} (UTC).\n"
 
 
 def _card(case: Mapping[str, Any]) -> str:

@@ -171,6 +171,37 @@ def test_blocks_wait_in_the_order_in_which_their_kernels_came():
     assert came == {"first": 100_000, "all-reduce": 100_000, "fits beside it": 180_000 - START_NS, "last": 230_000 - 2 * START_NS}
 
 
+@pytest.mark.parametrize("waited_ns", [0, 10_000])
+def test_a_product_is_slowed_by_a_collective_that_comes_later_though_it_waited_for_another_product(waited_ns):
+    timeline, came = Timeline(), {}
+    chip = Multiprocessors(timeline, CostModel.load())
+    whole = partial(Residency, threads=0, whole=True)
+
+    def at(name):
+        return lambda *_: came.update({name: timeline.now_ns})
+
+    if waited_ns:
+        chip.start(whole(132), waited_ns, at("first"), product=True)
+    chip.start(whole(108), 100_000, at("product"), product=True)
+    timeline.at(20_000, lambda: chip.start(Residency(24, 24 * 544), inf, at("never"), beside={True: 0.5, False: 0.5}))
+    timeline.run_to(1_000_000)
+    done_ns = 20_000 - waited_ns + (START_NS if waited_ns else 0)
+    assert came["product"] == 20_000 + 2 * (100_000 - done_ns)
+
+
+def test_the_channels_of_a_collective_begin_on_whole_multiprocessors():
+    timeline, came = Timeline(), {}
+    chip = Multiprocessors(timeline, CostModel.load())
+
+    def at(name):
+        return lambda *_: came.update({name: timeline.now_ns})
+
+    chip.start(Residency(131.7, 131.7 * 2048), 10_000, at("first"))
+    chip.start(Residency(24, 24 * 544), inf, at("never"), beside={True: 0.5, False: 0.5}, begun=at("begun"), resident=at("resident"))
+    timeline.run_to(1_000_000)
+    assert came == {"first": 10_000, "begun": 10_000, "resident": 10_000}
+
+
 def nodes_of(function, *inputs):
     """Return the spans of the kernels, copies and parts of a program as one graph over two GPUs, by operation."""
     device = SimulatedDevice(gpus=2)

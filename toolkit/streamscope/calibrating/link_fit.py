@@ -87,14 +87,14 @@ def _hop_ns(steps: _Steps, gpus: int) -> float:
 
 
 def _graphs(steps: _Steps, costs: CostModel) -> dict[str, float]:
-    """Return the times of a graph over several GPUs beyond those of its nodes, and the host's time for its launch; gaps as built in."""
+    """Return the times of a graph over several GPUs beyond those of its nodes, and the host's time for its launch; the rest as built in."""
     short = [each for kind in COLLECTIVES for each in steps[kind] if each["nbytes"] <= _SHORT_BYTES and "graph_ns" in each]
     built_in = LinkModel.load()
     return {
         "graph_call_ns": _whole(median(each["graph_call_ns"] for each in short)),
         "graph_join_ns": _whole(max(1.0, median(each["graph_alone_ns"] - each["graph_ns"] for each in short))),
         "graph_behind_ns": _behind_ns(steps, costs),
-        **{name: getattr(built_in, name) for name in _GAPS},
+        **{name: getattr(built_in, name) for name in (*_GAPS, "resident_speed")},
     }
 
 
@@ -208,6 +208,7 @@ def _how(gpus: int, costs: CostModel, measured: Mapping[str, float]) -> dict[str
         **{name: f"measured: {how}" if name in measured else _elsewhere(name) for name, how in _GAPS.items()},
         "kernel_speed": f"{beside}; a 4096 x 4096 float16 product, an addition of 67 million float32",
         "collective_speed": beside,
+        "resident_speed": _elsewhere("resident_speed"),
     }
 
 

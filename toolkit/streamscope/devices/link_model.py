@@ -27,9 +27,6 @@ PRIORITIES = ("equal", "communication")
 _LAST, _EARLIER = (1_500.0, -0.14), (-3_500.0, -0.075)
 """When the part of a collective begins that NCCL launches last, counted from the return of its call, in ns and as a share of the call; and
 how much earlier each part begins that is launched before it. NCCL launches part 0 last. Measured by CUPTI on two H200."""
-SPEED_BESIDE_PRODUCTS = 0.7
-"""Speed of a collective of some MiB beside matrix products, once all its channels have multiprocessors, as a share of that alone. The
-tables have waiting for these in it. By CUPTI, four all-reduces of 4 and 8 MiB on two H200 had 0.67 to 0.74."""
 _FROM = "measure it anew with `streamscope calibrate --gpus 2`"
 
 
@@ -67,6 +64,9 @@ class LinkModel:
         Speed of kernels beside all-reduces of so many bytes, and of the all-reduces beside the kernels, as shares of their speeds alone.
         By the priorities of their streams, and by kind of kernel: a matrix product or an element-wise one. Waiting for multiprocessors
         is in it: at equal priority, an all-reduce waits for the last blocks of a kernel that fills the chip.
+    resident_speed : float
+        Speed of an all-reduce beside matrix products, as a share of that alone, once all its channels have multiprocessors. No sweep
+        measures it: by CUPTI, four all-reduces of 4 and 8 MiB on two H200 had 0.67 to 0.74.
     provenance : Provenance
     speed : float
         Speed of the links, as a multiple of the measured one; see `with_link_speed`.
@@ -102,6 +102,7 @@ class LinkModel:
     graph_arrival_ns: float
     kernel_speed: Mapping[str, Mapping[str, Points]]
     collective_speed: Mapping[str, Mapping[str, Points]]
+    resident_speed: float
     provenance: Provenance
     speed: float = 1.0
 
@@ -117,7 +118,13 @@ class LinkModel:
             tables = {first: _checked_curves(name, table, NEIGHBOURS) for first, table in getattr(self, name).items()}
             object.__setattr__(self, name, tables)
         object.__setattr__(self, "call_points", checked_points("link model: call_points", self.call_points))
-        for name in ("channel_threads", "hop_ns", "speed", *(item.name for item in fields(self) if item.name.startswith("graph_"))):
+        for name in (
+            "channel_threads",
+            "hop_ns",
+            "resident_speed",
+            "speed",
+            *(item.name for item in fields(self) if item.name.startswith("graph_")),
+        ):
             _check_positive(name, getattr(self, name))
 
     @classmethod

@@ -106,19 +106,21 @@ class Execution:
         """Run a part of a collective, whose channels all need multiprocessors; blocks that were there before go first."""
         ((_, held),) = work.pieces
 
-        def begin(kernel: RunningKernel) -> None:
-            sends = work.launch.collective is not None and work.launch.collective.reads(work.launch.part)
-            # A plan without data has no operands.
-            operand = work.reads[0].values.copy() if sends and work.reads else None
-            joined.begin(Part(work, finished, stream, stretch, replay, kernel.start_ns, kernel, operand))
+        part = Part(work, finished, stream, stretch, replay)
 
-        self._multiprocessors.start(held, math.inf, _nothing, beside=joined.kernel_speeds, resident=begin)
+        def joins(kernel: RunningKernel) -> None:
+            part.kernel = kernel
+            joined.begin(part)
+
+        self._multiprocessors.start(held, math.inf, _nothing, beside=joined.kernel_speeds, begun=part.read, resident=joins)
 
     def put(self, launch: Launch, held: Residency, duration_ns: float, started: Action, finished: Action) -> None:
         """Run a piece: a kernel now, a copy when its engine is free."""
         if launch.kind is LaunchKind.KERNEL:
             started()
-            self._multiprocessors.start(held, duration_ns, finished, product=launch.library)
+            # A trace tells no products: there, libraries' kernels that take multiprocessors whole are taken for some.
+            product = launch.cost.product is not None or (launch.library and held.whole)
+            self._multiprocessors.start(held, duration_ns, finished, product=product)
         elif launch.kind is LaunchKind.COPY_PEER:
             self._links.put(launch.gpu, launch.to_gpu, duration_ns, started, finished)
         else:
@@ -184,11 +186,25 @@ class Part:
     stream: str
     stretch: float
     replay: int
-    start_ns: float
-    kernel: RunningKernel
+    start_ns: float = math.inf
+    """When its first channel began."""
+    operand: Array | None = None
+    """What it read then."""
+    kernel: RunningKernel = field(init=False)
     """Holds its channels' multiprocessors while it waits, and while it transfers."""
-    operand: Array | None
-    """What it read at its start."""
+
+    def read(self, kernel: RunningKernel) -> None:
+        """Read the operand, and poison the results: the first channel begins."""
+        launch, self.start_ns = self.work.launch, kernel.start_ns
+        # A plan without data has no operands.
+        if launch.collective is not None and launch.collective.reads(launch.part) and self.work.reads:
+            self.operand = self.work.reads[0].values.copy()
+        for (_, view), target in zip(launch.results, self.work.writes, strict=True):
+            target.poison(view)
+
+
+_ROUNDING = 1e-6
+"""Of sums of multiprocessors."""
 
 
 def _nothing(*_: object) -> None:
@@ -208,6 +224,8 @@ class RunningKernel:
     """It is a matrix product."""
     beside: Mapping[bool, float] | None
     """Of a collective: the speeds of kernels beside it, of matrix products (True) and of others."""
+    begun: Callable[[RunningKernel], None]
+    """Called when its first blocks have begun."""
     resident: Callable[[RunningKernel], None]
     """Called when none of its blocks waits any more."""
     arrived_ns: float
@@ -220,7 +238,7 @@ class RunningKernel:
     own_ns: float = 0.0
     """How far the kernel is, in its time alone."""
     late: bool = False
-    """Some blocks had to wait. If they take multiprocessors whole, that is how collectives slow the kernel."""
+    """Some blocks had to wait beside a collective. If they take multiprocessors whole, that is how collectives slow the kernel."""
     speed: float = 1.0
     """Of its speed alone."""
 
@@ -276,29 +294,34 @@ class Multiprocessors:
         *,
         product: bool = False,
         beside: Mapping[bool, float] | None = None,
+        begun: Callable[[RunningKernel], None] = _nothing,
         resident: Callable[[RunningKernel], None] = _nothing,
     ) -> None:
         """Start a kernel now, or as soon as there is room; ``finished`` is called at its end."""
         self._progress()
-        kernel = RunningKernel(self, held, alone_ns, finished, product, beside, resident, self._rated_ns, held.multiprocessors)
+        kernel = RunningKernel(self, held, alone_ns, finished, product, beside, begun, resident, self._rated_ns, held.multiprocessors)
         self._running.append(kernel)
         self._queue.append(kernel)
         self._go_on()
 
     def _go_on(self) -> None:
         """Let blocks begin where there is room; then set speeds and the next end."""
-        complete = []
+        first, complete = [], []
         while self._queue:
             kernel = self._queue[0]
             room = min(self._room(kernel), kernel.waiting)
             if room > 0 or not kernel.waiting:
+                first += [kernel] if kernel.start_ns == math.inf else []
                 kernel.put_on(room, self._rated_ns, self._model.working_kernel_ns)
             if kernel.waiting:
                 break
             complete.append(self._queue.popleft())
-        for kernel in self._queue:
-            kernel.late = True
+        if any(kernel.beside is not None for kernel in self._running):
+            for kernel in self._queue:
+                kernel.late = True
         self._rate()
+        for kernel in first:
+            kernel.begun(kernel)
         for kernel in complete:
             kernel.resident(kernel)
 
@@ -310,8 +333,9 @@ class Multiprocessors:
         """
         held, others = kernel.held, [each for each in self._running if each.blocks]
         if kernel.beside is not None:
-            taken = [each.taken for each in others]
-            return self._model.multiprocessors - sum(taken) if any(each.beside is None for each in others) else math.inf
+            free = self._model.multiprocessors - sum(each.taken for each in others)
+            # A channel is a block: it begins on a whole multiprocessor.
+            return math.floor(free + _ROUNDING) if any(each.beside is None for each in others) else math.inf
         room: float = self._model.multiprocessors
         if held.whole and held.multiprocessors < room:
             room = max(1.0, room - sum(each.taken for each in others if each.beside is not None))

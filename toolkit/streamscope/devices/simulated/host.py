@@ -11,7 +11,7 @@ from itertools import groupby
 import numpy as np
 
 from streamscope.arrays import Array
-from streamscope.devices.link_model import SPEED_BESIDE_PRODUCTS, LinkModel
+from streamscope.devices.link_model import LinkModel
 from streamscope.devices.log import LogRecord
 from streamscope.devices.simulated.core import Action, Appointment, Core
 from streamscope.devices.simulated.execution import BoundLaunch, Multiprocessors, Part
@@ -133,7 +133,7 @@ class BoundCollective:
         self.kernel_speeds = {product: links.kernel_speed_beside(name, nbytes, "communication") for product, name in _NEIGHBOURS.items()}
         # Blocks of element-wise kernels are short, so a collective of priority waits least for room beside them.
         beside = links.collective_speed_beside("elementwise", nbytes, "communication")
-        self._speeds = {True: max(SPEED_BESIDE_PRODUCTS, beside), False: beside}
+        self._speeds = {True: max(links.resident_speed, beside), False: beside}
         self._meetings: deque[Meeting] = deque()
 
     def begin(self, part: Part) -> None:
@@ -145,8 +145,6 @@ class BoundCollective:
             self._meetings.append(meeting)
         parts, timeline = meeting.parts, self.core.timeline
         parts[number] = part
-        for (_, view), target in zip(part.work.launch.results, part.work.writes, strict=True):
-            target.poison(view)
         if meeting.aborted:
             timeline.at(timeline.now_ns, lambda: self._break_off(meeting, number))
             return
