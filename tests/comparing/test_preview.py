@@ -92,7 +92,7 @@ def test_as_much_communication_hides_as_two_h200_recorded():
 
 
 def test_the_exposed_share_is_within_five_points_of_that_on_two_h200():
-    """Three recordings of 2026-11-27: 137.8, 154.5 and 137.7 µs of 266, 270 and 261 are exposed on GPU 0. The model was learnt from them."""
+    """Three recordings of 2026-11-27: 137.8, 154.5 and 137.7 µs of 266, 270 and 261 are exposed on GPU 0. The model learnt from them."""
     function, outline = ss.workload("data-parallel").outline(width=2048, rows=1024)
     metrics = Preview(function.trace(*outline)).comparison(["graph-dual"]).metrics["graph-dual"]
     assert metrics.exposed_us / metrics.communication_us == pytest.approx(0.527, abs=0.05)
