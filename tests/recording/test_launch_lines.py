@@ -321,7 +321,7 @@ def test_stacks_of_before_the_last_seconds_are_dropped(calls, monkeypatch, last_
 
 @monitored
 def test_lines_that_launch_nothing_take_no_memory(calls, monkeypatch):
-    monkeypatch.setattr(launch_lines, "_QUICK_S", 1e-3)  # On a busy machine, such a line can take a microsecond.
+    monkeypatch.setattr(launch_lines, "_QUICK_S", 3e-6)  # On a busy machine, such a line can take a microsecond, and a launch takes six.
     lines = LaunchLines()
     lines.start()
     for number in range(20_000):
