@@ -59,7 +59,7 @@ def test_a_knob_moves_the_sentence_and_the_picture(page):
     page.locator(".ss-x-knobs .noUi-handle").nth(2).focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    page.wait_for_function(f"({ANSWER}).startsWith('Only inside a CUDA graph: there a second stream makes it 43 % faster')")
+    page.wait_for_function(f"({ANSWER}).startsWith('Only inside a CUDA graph: there a second stream makes it 41 % faster')")
     page.wait_for_function(f"(before) => ({EXTENTS}).join() !== before", arg=",".join(map(str, before)))
     assert page.evaluate("document.querySelectorAll('.ss-explorer .ss-timeline').length") == 1
     # The picture fills the width beside the controls.
