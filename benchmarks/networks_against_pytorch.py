@@ -6,7 +6,7 @@ python benchmarks/networks_against_pytorch.py [--check] [--times [--kernels]] [-
 farther from it than twice as far as PyTorch is in the same dtype. It runs without a GPU, too: small, in float64 and float32, on the
 simulated device. ``--times`` lets our engines, each with and without fusion, take turns with PyTorch's ways to run the network, in
 float16: forward passes and training steps. By default both are done. Earlier measurements stay in the result. ``--ways compile`` measures
-ways with that in their names alone: in a first run, it fills the compiler's cache. ``--kernels`` adds what the graphs' time goes into, by
+ways with that in their names alone: in a first run, it fills the compiler's cache. ``--kernels`` adds the graphs' time by
 PyTorch's profiler: kernels by kind, and the gaps between them. CUPTI leaves launches of graphs slower, so this comes after all times.
 """
 
@@ -492,7 +492,7 @@ def our_calls(network: Network, *, training: bool) -> Iterator[tuple[str, Maker]
 def timed(network: Network, repeats: int, ways: str, *, training: bool, kernels: bool) -> dict[str, Any]:
     """Measure the ways to run a network that have a word in their names, in turns; a way that fails is an error with its text.
 
-    With ``kernels``, what the time of those that are graphs goes into, too.
+    With ``kernels``, also the time of the graphs by kind of kernel.
     """
     calls, errors = dict[str, Callable[[], Any]](), dict[str, str]()
     for name, make in (*our_calls(network, training=training), *torch_calls(network, training=training)):

@@ -1218,8 +1218,8 @@ def what_if_ranks() -> str:
 def _predicted(kind: str) -> list[Any]:
     """Return predictions of all hosts: of ``turns``, step by step in one recording, or of ``blocks``.
 
-    ``off`` is the prediction over the run, and ``unrecorded`` what it says that the change does over what it does without a recorder.
-    ``noise`` is by how much even and odd steps differ in what the change does, halved, since a whole recording has twice as many.
+    ``off`` is the prediction over the run, and ``unrecorded`` the predicted share of the job's time over the share without a recorder.
+    ``noise`` is the run's share in even steps over that in odd ones, half as far from 1, since a whole recording has twice as many.
     """
     found = []
     for host in data("recorded_jobs")["hosts"]:

@@ -64,7 +64,7 @@ class Step:
         return 1 if self.engine == "dual" else None
 
     def plan(self) -> Plan:
-        """Return what its engine does."""
+        """Return the plan of its engine."""
 
         @ss.program
         def step(*values):
@@ -93,7 +93,7 @@ class Step:
 
 
 def _without_extras(plan: Plan) -> Plan:
-    """Leave out what makes a GPU late; all else keeps its lane, its place there and its waits."""
+    """Leave out the work that makes a GPU late; all else keeps its lane, its place there and its waits."""
 
     def left(steps: Sequence[Any]) -> tuple[Any, ...]:
         steps = [replace(step, steps=left(step.steps)) if isinstance(step, Replay) else step for step in steps]

@@ -189,7 +189,7 @@ class Part:
     start_ns: float = math.inf
     """When its first channel began."""
     operand: Array | None = None
-    """What it read then."""
+    """Its values at that moment."""
     kernel: RunningKernel = field(init=False)
     """Holds its channels' multiprocessors while it waits, and while it transfers."""
 
