@@ -383,7 +383,9 @@ def added(results: Sequence[dict[str, Any]], found: dict[str, Any]) -> list[dict
     for one in alike:
         days.update(one["days"])
     now = {"bit_equal": all(one["bit_equal"] for one in (*alike, found)), "replays": days.total(), "days": dict(days)}
-    return sorted([*(one for one in results if one not in alike), found | now], key=lambda one: (one["gpus"], [*CASES].index(one["case"]), one["device"]))
+    cases = [*CASES]
+    rows = [*(one for one in results if one not in alike), found | now]
+    return sorted(rows, key=lambda one: (one["gpus"], cases.index(one["case"]), one["device"]))
 
 
 def main() -> None:
