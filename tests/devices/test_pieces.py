@@ -167,7 +167,6 @@ def test_blocks_wait_in_the_order_in_which_their_kernels_came():
     chip.start(whole(108), 80_000, at("fits beside it"), product=True)
     chip.start(whole(20), 50_000, at("last"), product=True)
     timeline.run_to(1_000_000)
-    # Four of the all-reduce's 24 blocks were there before.
     assert came == {"first": 100_000, "all-reduce": 100_000, "fits beside it": 180_000 - START_NS, "last": 230_000 - 2 * START_NS}
 
 
@@ -187,6 +186,21 @@ def test_a_product_is_slowed_by_a_collective_that_comes_later_though_it_waited_f
     timeline.run_to(1_000_000)
     done_ns = 20_000 - waited_ns + (START_NS if waited_ns else 0)
     assert came["product"] == 20_000 + 2 * (100_000 - done_ns)
+
+
+@pytest.mark.parametrize(("blocks", "channels", "begins_ns"), [(128, 24, 10_000), (124, 24, 0), (128, 4, 0)])
+def test_the_channels_of_a_collective_begin_where_two_clusters_have_room(blocks, channels, begins_ns):
+    timeline, came = Timeline(), {}
+    chip = Multiprocessors(timeline, CostModel.load())
+
+    def at(name):
+        return lambda *_: came.update({name: timeline.now_ns})
+
+    chip.start(Residency(blocks, blocks * 384, whole=True), 10_000, at("product"), product=True)
+    held = Residency(channels, channels * 544)
+    chip.start(held, inf, at("never"), beside={True: 1.0, False: 1.0}, begun=at("begun"), resident=at("resident"))
+    timeline.run_to(1_000_000)
+    assert came == {"product": 10_000, "begun": begins_ns, "resident": begins_ns if channels == 4 else 10_000}
 
 
 def test_the_channels_of_a_collective_begin_on_whole_multiprocessors():
@@ -226,7 +240,7 @@ def test_a_copy_between_gpus_begins_later_in_a_graph_and_so_does_what_waits_for_
 
 
 def test_a_kernel_that_becomes_ready_with_a_collective_is_first_and_takes_the_multiprocessors():
-    """By CUPTI on two H100, the second all-to-all of an expert-parallel block began beside the tail of the product behind the first."""
+    """By CUPTI on two H100, the second all-to-all of an expert-parallel block began with the end of the product behind the first."""
     x = np.ones((1024, 1024), np.float16)
 
     def both(x, y):
@@ -239,7 +253,7 @@ def test_a_kernel_that_becomes_ready_with_a_collective_is_first_and_takes_the_mu
     product = spans.operation == 1
     reduced = np.flatnonzero(spans.operation == 2)
     assert spans.start_ns[product] < spans.start_ns[reduced].min()
-    assert spans.start_ns[reduced].max() < spans.end_ns[product][0]  # It has 128 blocks, so a few channels find room.
+    assert spans.start_ns[reduced].max() == spans.end_ns[product][0]  # It has 128 blocks, and the four multiprocessors left lie apart.
     transfer_ns = device.links.collective_ns("all_reduce", x.nbytes, 2)
     assert spans.end_ns[reduced] - spans.end_ns[product] == pytest.approx(transfer_ns, abs=2)
 

@@ -207,6 +207,14 @@ _ROUNDING = 1e-6
 """Of sums of multiprocessors."""
 
 
+_TWO_CLUSTERS = 8.0
+"""A collective begins beside kernels where so many multiprocessors are free, or as many as it has channels.
+
+NCCL launches its blocks in clusters of four, which need multiprocessors of one part of the chip. A product of 128 blocks leaves four of 132,
+and they lie apart: by CUPTI on two and four H100, collectives waited until such a product's blocks ended. Beside eight, they began.
+"""
+
+
 def _nothing(*_: object) -> None:
     """Do nothing."""
 
@@ -333,9 +341,10 @@ class Multiprocessors:
         """
         held, others = kernel.held, [each for each in self._running if each.blocks]
         if kernel.beside is not None:
-            free = self._model.multiprocessors - sum(each.taken for each in others)
-            # A channel is a block: it begins on a whole multiprocessor.
-            return math.floor(free + _ROUNDING) if any(each.beside is None for each in others) else math.inf
+            free = math.floor(self._model.multiprocessors - sum(each.taken for each in others) + _ROUNDING)
+            if all(each.beside is not None for each in others):
+                return math.inf
+            return free if free >= min(_TWO_CLUSTERS, held.multiprocessors) else 0.0
         room: float = self._model.multiprocessors
         if held.whole and held.multiprocessors < room:
             room = max(1.0, room - sum(each.taken for each in others if each.beside is not None))
