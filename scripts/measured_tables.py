@@ -852,10 +852,6 @@ def recorded_hosts() -> str:
     def all_off(some: Iterable[Mapping[str, Any]], what: str, off: str = "off") -> list[float]:
         return [each for one in some for each in one[off][what].values()]
 
-    def late(one: Mapping[str, Any], how: str) -> str:
-        starts = one.get("starts_against_stamps", {}).get(how)
-        return f"{starts['median_us']:.1f}, {starts['worst_us']:.1f} µs" if starts else ""
-
     rows = [[*named(one), shares(one["off"]), f"{one['apart_us']['1']:+.1f} µs"] for one in streams]
     first = table(["program", "engine", "busy on GPUs 0 and 1", "GPU 1's clock against CUPTI's"], rows)
     rows = [[*named(one), shares(one["off"]["busy"]), shares(one["off"]["exposed"], "points")] for one in graphs]
@@ -863,25 +859,17 @@ def recorded_hosts() -> str:
     dual = [one for one in graphs if one["engine"] == "graph-dual"]
     held_out = data("recorded_hosts_held_out")
     fresh = held_out["engines"]
-    rows = [
-        [
-            one["workload"],
-            *(shares(one[off]["exposed"], "points") for off in ("unshifted_off", "ungated_off")),
-            shares(one["unshifted_off"]["busy"]),
-            *(late(one, how) for how in ("cupti_behind_a_gate", "profiler_without_a_gate")),
-        ]
-        for one in fresh
-    ]
-    columns = ["held out, `graph-dual`", "exposed share", "without a gate", "busy on GPUs 0 and 1", "starts by stamps", "without a gate"]
-    third = table(columns, rows)
+    rows = [[one["workload"], shares(one["off"]["busy"]), shares(one["off"]["exposed"], "points")] for one in fresh]
+    third = table(["held out, `graph-dual`", "busy on GPUs 0 and 1", "exposed share"], rows)
     apart = max(abs(one["apart_us"]["1 worst"]) for one in streams)
     said = [
         close("Without a graph, busy", [off for one in streams for off in one["off"].values()], 0.03),
         close("Graphs, busy", all_off(graphs, "busy"), 0.03),
         close("Exposed share of `graph-dual`", all_off(dual, "exposed"), 0.05, "points"),
+        close("The profiler without a gate", all_off(dual, "exposed", "ungated_off"), 0.05, "points"),
         close("By events alone", all_off(dual, "exposed", "events_off"), 0.05, "points"),
-        close("Held out, busy", all_off(fresh, "busy", "unshifted_off"), 0.03),
-        close("Exposed share", all_off(fresh, "exposed", "unshifted_off"), 0.05, "points"),
+        close("Held out, busy", all_off(fresh, "busy"), 0.03),
+        close("Exposed share", all_off(fresh, "exposed"), 0.05, "points"),
         close("By events alone", all_off(fresh, "exposed", "events_off"), 0.05, "points"),
         f"In no run are the clocks of the GPUs more than {apart:.1f} µs from CUPTI's.",
     ]

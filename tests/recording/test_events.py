@@ -201,6 +201,17 @@ def test_a_graph_that_runs_in_two_ways_is_shown_in_a_run_that_is_as_long_as_it_w
     assert recorder.record(prepared).info.ledger["recorded_ns"] > shortest + 40_000
 
 
+@pytest.mark.parametrize(("engine", "told", "noted"), [("graph-dual", False, True), ("graph-dual", True, False), ("graph", False, False)])
+def test_a_recording_says_how_far_exposed_shares_may_be_off_where_cupti_tells_nothing(engine, told, noted, monkeypatch):
+    prepared = prepared_workload("data-parallel", engine)
+    log = DeviceLogRecorder(prepared.device, prepared.device.log).record(prepared)
+    gpu = replace(prepared.device.info, kind="cuda")
+    monkeypatch.setattr(SimulatedDevice, "info", property(lambda _: gpu))
+    monkeypatch.setattr(events, "reference_kernel", lambda device: Reference(device.working_kernel_ns, device.working_kernel_ns))
+    recorder = replace(EventRecorder.on(prepared.device), passes=1, seen=kernel_times([log.spans]) if told else None)
+    assert any("exposed share" in note for note in recorder.record(prepared).info.notes) is noted
+
+
 def key_of_placed(one):
     return one.correlation, one.step.launch.operation, one.step.launch.part
 
