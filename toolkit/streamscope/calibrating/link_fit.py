@@ -94,7 +94,7 @@ def _graphs(steps: _Steps, costs: CostModel) -> dict[str, float]:
         "graph_call_ns": _whole(median(each["graph_call_ns"] for each in short)),
         "graph_join_ns": _whole(max(1.0, median(each["graph_alone_ns"] - each["graph_ns"] for each in short))),
         "graph_behind_ns": _behind_ns(steps, costs),
-        **{name: getattr(built_in, name) for name in (*_GAPS, "resident_speed")},
+        **{name: getattr(built_in, name) for name in _GAPS},
     }
 
 
@@ -208,7 +208,6 @@ def _how(gpus: int, costs: CostModel, measured: Mapping[str, float]) -> dict[str
         **{name: f"measured: {how}" if name in measured else _elsewhere(name) for name, how in _GAPS.items()},
         "kernel_speed": f"{beside}; a 4096 x 4096 float16 product, an addition of 67 million float32",
         "collective_speed": beside,
-        "resident_speed": _elsewhere("resident_speed"),
     }
 
 

@@ -201,7 +201,8 @@ def _derived(r: _Readings) -> Iterator[tuple[_Values, str]]:
     products = {name: table(steps, gap_ns).to_list() for name, steps in r["products"].items()}
     yield {"product_times": products}, "measured: chains of 4 and of 16 in a graph, random values, by how much one more takes longer"
     built_in = CostModel.load()
-    names = ("graph_crossing_ns", "graph_dispatch_ns", "graph_root_ns", "graph_leaf_ns", "graph_copy_call_ns", "bus_both_share")
+    graphs = ("graph_crossing_ns", "graph_dispatch_ns", "graph_root_ns", "graph_leaf_ns", "graph_copy_call_ns")
+    names = (*graphs, "bus_both_share", "collective_share")
     yield {name: getattr(built_in, name) for name in names}, f"not measured here: of {built_in.provenance.device}"
 
 

@@ -144,6 +144,8 @@ class CostModel:
         Host: what each copy in a graph adds to its launch.
     bus_both_share : float
         Speed of a copy while another one goes in the other direction, as a share of its speed alone.
+    collective_share : float
+        Speed of a collective beside matrix products, as a share of that alone, once all its channels have multiprocessors.
     provenance : Provenance
 
     Raises
@@ -197,6 +199,7 @@ class CostModel:
     graph_leaf_ns: float
     graph_copy_call_ns: float
     bus_both_share: float
+    collective_share: float
     provenance: Provenance
 
     def __post_init__(self) -> None:

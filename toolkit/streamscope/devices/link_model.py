@@ -64,9 +64,6 @@ class LinkModel:
         Speed of kernels beside all-reduces of so many bytes, and of the all-reduces beside the kernels, as shares of their speeds alone.
         By the priorities of their streams, and by kind of kernel: a matrix product or an element-wise one. Waiting for multiprocessors
         is in it: at equal priority, an all-reduce waits for the last blocks of a kernel that fills the chip.
-    resident_speed : float
-        Speed of an all-reduce beside matrix products, as a share of that alone, once all its channels have multiprocessors. No sweep
-        measures it: by CUPTI, four all-reduces of 4 and 8 MiB on two H200 had 0.67 to 0.74.
     provenance : Provenance
     speed : float
         Speed of the links, as a multiple of the measured one; see `with_link_speed`.
@@ -102,7 +99,6 @@ class LinkModel:
     graph_arrival_ns: float
     kernel_speed: Mapping[str, Mapping[str, Points]]
     collective_speed: Mapping[str, Mapping[str, Points]]
-    resident_speed: float
     provenance: Provenance
     speed: float = 1.0
 
@@ -121,7 +117,6 @@ class LinkModel:
         for name in (
             "channel_threads",
             "hop_ns",
-            "resident_speed",
             "speed",
             *(item.name for item in fields(self) if item.name.startswith("graph_")),
         ):

@@ -210,8 +210,8 @@ _ROUNDING = 1e-6
 _TWO_CLUSTERS = 8.0
 """A collective begins beside kernels where so many multiprocessors are free, or as many as it has channels.
 
-NCCL launches its blocks in clusters of four, which need multiprocessors of one part of the chip. A product of 128 blocks leaves four of 132,
-and they lie apart: by CUPTI on two and four H100, collectives waited until such a product's blocks ended. Beside eight, they began.
+NCCL launches its blocks in clusters of four, which need multiprocessors of one part of the chip. A product of 128 blocks leaves four, and
+these lie apart: by CUPTI on two and four H100, collectives waited until such a product's blocks ended. Beside eight, they began.
 """
 
 

@@ -133,7 +133,7 @@ class BoundCollective:
         self.kernel_speeds = {product: links.kernel_speed_beside(name, nbytes, "communication") for product, name in _NEIGHBOURS.items()}
         # Blocks of element-wise kernels are short, so a collective of priority waits least for room beside them.
         beside = links.collective_speed_beside("elementwise", nbytes, "communication")
-        self._speeds = {True: max(links.resident_speed, beside), False: beside}
+        self._speeds = {True: max(core.model.collective_share, beside), False: beside}
         self._meetings: deque[Meeting] = deque()
 
     def begin(self, part: Part) -> None:
