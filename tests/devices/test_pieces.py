@@ -189,7 +189,7 @@ def test_a_product_is_slowed_by_a_collective_that_comes_later_though_it_waited_f
 
 
 @pytest.mark.parametrize(("blocks", "channels", "begins_ns"), [(128, 24, 10_000), (124, 24, 0), (128, 4, 0)])
-def test_the_channels_of_a_collective_begin_where_two_clusters_have_room(blocks, channels, begins_ns):
+def test_the_channels_of_a_collective_begin_beside_a_product_where_two_clusters_have_room(blocks, channels, begins_ns):
     timeline, came = Timeline(), {}
     chip = Multiprocessors(timeline, CostModel.load())
 
@@ -201,6 +201,17 @@ def test_the_channels_of_a_collective_begin_where_two_clusters_have_room(blocks,
     chip.start(held, inf, at("never"), beside={True: 1.0, False: 1.0}, begun=at("begun"), resident=at("resident"))
     timeline.run_to(1_000_000)
     assert came == {"product": 10_000, "begun": begins_ns, "resident": begins_ns if channels == 4 else 10_000}
+
+
+def test_the_last_channels_of_a_collective_need_no_more_room_than_they_have():
+    timeline, came = Timeline(), {}
+    chip = Multiprocessors(timeline, CostModel.load())
+    for blocks, ns in ((118, 10_000), (6, 5_000)):
+        chip.start(Residency(blocks, blocks * 384, whole=True), ns, lambda: None, product=True)
+    held = Residency(10, 10 * 544)
+    chip.start(held, inf, lambda: None, beside={True: 1.0, False: 1.0}, resident=lambda _: came.update(resident=timeline.now_ns))
+    timeline.run_to(1_000_000)
+    assert came == {"resident": 5_000}
 
 
 def test_the_channels_of_a_collective_begin_on_whole_multiprocessors():

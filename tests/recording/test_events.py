@@ -164,41 +164,34 @@ def test_a_short_collective_that_ends_earlier_than_its_event_says_is_no_shorter(
         assert other.end_ns - other.start_ns >= one.end_ns - one.start_ns - 1
 
 
-def test_a_part_begins_as_far_ahead_of_the_one_launched_last_as_it_was_seen_to():
+@pytest.mark.parametrize("early_ns", [0, 3000])
+def test_a_part_begins_as_far_ahead_of_the_one_launched_last_as_it_was_seen_to(early_ns):
+    """The end of part 0, which is launched last, tells that it began earlier than its call does: then the others did, too."""
     prepared = prepared_workload("data-parallel", "sync")
     log = DeviceLogRecorder(prepared.device, prepared.device.log).record(prepared)
     seen, steps, natural = kernel_times([log.spans]), steps_of(prepared), passes.natural_pass(prepared)
     keys = {index: key_of(bound, index) for index, bound in enumerate(steps) if passes.is_part(bound.step)}
     recorder = replace(EventRecorder.on(prepared.device), seen=replace(seen, leads={key: 0.3 for key in keys.values() if key[2]}))
     calibration = calibrate(prepared.device)
-    last = {key[0]: index for index, key in keys.items() if key[2] == 0}
-    for early_ns in (-3000, 3000):  # By the end of part 0, which transfers while it runs, it began so much earlier than its call tells.
-        begun = {call: launched_ns(0, natural.host[call]) - max(early_ns, 0) for call in last}
-        shortest_ns = {call: min(seen.shortest_ns[key] for key in keys.values() if key[0] == call) for call in last}
-        ends = {at: launched_ns(0, natural.host[call]) - early_ns + shortest_ns[call] for call, at in last.items()}
-        late = {index: end + calibration.end_latency_ns for index, end in ends.items()}
-        placed = recorder.placed(prepared, replace(natural, ends_ns=natural.ends_ns | late), calibration)
-        found = {key_of_placed(one): one.start_ns for one in placed if passes.is_part(one.step)}
-        for index, key in ((index, key) for index, key in keys.items() if key[2]):
-            call = natural.host[key[0]]
-            ahead = begun[key[0]] - 0.3 * (call.end_ns - call.start_ns)
-            assert found[key] == pytest.approx(max(natural.begins_ns[index] + calibration.end_latency_ns, ahead), abs=1)
+    ends = dict(natural.ends_ns)
+    for index, key in keys.items():
+        if key[2] == 0:
+            transfer_ns = min(seen.shortest_ns[other] for other in keys.values() if other[0] == key[0])
+            ends[index] = launched_ns(0, natural.host[key[0]]) - early_ns + transfer_ns + calibration.end_latency_ns
+    placed = recorder.placed(prepared, replace(natural, ends_ns=ends), calibration)
+    found = {key_of_placed(one): one.start_ns for one in placed if passes.is_part(one.step)}
+    for call, operation, part in keys.values():
+        called = natural.host[call]
+        ahead_ns = 0.3 * (called.end_ns - called.start_ns) if part else 0.0
+        assert found[call, operation, part] == pytest.approx(launched_ns(0, called) - early_ns - ahead_ns, abs=1)
 
 
-def test_a_graph_that_runs_in_two_ways_is_shown_in_a_run_that_is_as_long_as_it_was_seen(monkeypatch):
-    prepared = prepared_workload("data-parallel", "graph-dual")
-    log = DeviceLogRecorder(prepared.device, prepared.device.log).record(prepared)
-    seen = kernel_times([log.spans])
-    longer = iter([0, 0, 0, 50_000, 50_000])
-
-    def run(prepared):
-        one, more = passes.natural_pass(prepared), next(longer)
-        return replace(one, host=[*one.host[:-1], replace(one.host[-1], end_ns=one.host[-1].end_ns + more)])
-
-    monkeypatch.setattr("streamscope.recording.events.natural_pass", run)
-    shortest = passes.natural_pass(prepared).makespan_ns
-    recorder = replace(EventRecorder.on(prepared.device), passes=5, seen=replace(seen, replays_ns=shortest + 30_000.0))
-    assert recorder.record(prepared).info.ledger["recorded_ns"] > shortest + 40_000
+@pytest.mark.parametrize(("replays_ns", "shown"), [(0, 130), (125, 130), (131, 150), (151, 170), (200, 130)])
+def test_the_pass_with_the_median_makespan_is_shown_or_the_next_that_is_as_long_as_its_graphs(replays_ns, shown):
+    """Some programs run in two ways: one of 1.68 or 1.95 ms was seen in the longer one, and shown in the shorter one."""
+    clock = Clock(SimulatedDevice(), None, 0.0, 1.5)
+    runs = [passes.NaturalPass([HostInterval(None, 0, length)], {}, clock, 0) for length in (170, 110, 150, 130, 120)]
+    assert events._shown(runs, replays_ns).makespan_ns == shown
 
 
 @pytest.mark.parametrize(("engine", "told", "noted"), [("graph-dual", False, True), ("graph-dual", True, False), ("graph", False, False)])

@@ -18,6 +18,7 @@ from streamscope.calibrating.program_times import ProgramTimes, program_times
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.cuda.streams import CudaEvent
+from streamscope.devices.measured_models import built_in_model
 from streamscope.errors import RecordingError
 from streamscope.recording.calibration import calibrate
 from streamscope.trace.info import library_versions
@@ -48,7 +49,7 @@ def measure_cost_model(device: CudaDevice, progress: Callable[[str], None] = lam
         readings |= section(device, probes)
     values: _Values = {}
     how: dict[str, str] = {}
-    for derived, method in _derived(readings):
+    for derived, method in _derived(readings, device.info.name):
         values |= derived
         how |= dict.fromkeys(derived, method)
     details = device.info.details
@@ -163,8 +164,8 @@ _SECTIONS: dict[str, Callable[[CudaDevice, Probes], _Readings]] = {
 }
 
 
-def _derived(r: _Readings) -> Iterator[tuple[_Values, str]]:
-    """Yield numbers of the model with how they were found."""
+def _derived(r: _Readings, card: str) -> Iterator[tuple[_Values, str]]:
+    """Yield numbers of the model of a card with how they were found."""
     properties = r["properties"]
     yield (
         {
@@ -200,10 +201,10 @@ def _derived(r: _Readings) -> Iterator[tuple[_Values, str]]:
     gap_ns = max(0.0, r["graph_each"] - r["working"])
     products = {name: table(steps, gap_ns).to_list() for name, steps in r["products"].items()}
     yield {"product_times": products}, "measured: chains of 4 and of 16 in a graph, random values, by how much one more takes longer"
-    built_in = CostModel.load()
-    graphs = ("graph_crossing_ns", "graph_dispatch_ns", "graph_root_ns", "graph_leaf_ns", "graph_copy_call_ns")
-    names = (*graphs, "bus_both_share", "collective_share")
-    yield {name: getattr(built_in, name) for name in names}, f"not measured here: of {built_in.provenance.device}"
+    of_h200, of_card = CostModel.load(), built_in_model(card)
+    names = ("graph_crossing_ns", "graph_dispatch_ns", "graph_root_ns", "graph_leaf_ns", "graph_copy_call_ns", "bus_both_share")
+    yield {name: getattr(of_h200, name) for name in names}, f"not measured here: of {of_h200.provenance.device}"
+    yield {"collective_share": of_card.collective_share}, f"not measured here: of {of_card.provenance.device}"
 
 
 def _derived_host(r: _Readings) -> Iterator[tuple[_Values, str]]:

@@ -145,7 +145,8 @@ class CostModel:
     bus_both_share : float
         Speed of a copy while another one goes in the other direction, as a share of its speed alone.
     collective_share : float
-        Speed of a collective beside matrix products, as a share of that alone, once all its channels have multiprocessors.
+        Speed of a collective beside matrix products, as a share of that alone, once all its channels have multiprocessors. The link model's
+        ``collective_speed`` has the wait for these, too.
     provenance : Provenance
 
     Raises

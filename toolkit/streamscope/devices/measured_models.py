@@ -13,12 +13,12 @@ from streamscope.files import user_cache, writable_folder, written_whole
 
 FLAT = re.compile(r"\[(?:[^][{}]|\[[^][{}\n]*\])*\]")
 """A list of numbers, or of such lists that stand on one line."""
-_VERSION = "3"
-"""Counts up when a cost model gets other numbers: files of earlier versions are left alone, and not read."""
+_VERSION = "4"
+"""Counts up when a cost or link model gets other numbers: files of earlier versions are left alone, and not read."""
 
 
 def models_folder() -> Path:
-    """Return where measured cost models are kept: ``streamscope/cost_models/3`` in the user's cache folder (XDG)."""
+    """Return where measured cost models are kept: ``streamscope/cost_models/4`` in the user's cache folder (XDG)."""
     return user_cache() / "streamscope" / "cost_models" / _VERSION
 
 
@@ -46,7 +46,13 @@ def _model_text(model: CostModel | LinkModel) -> str:
 
 def model_of(device: str) -> CostModel:
     """Return the cost model that was measured on this machine for a GPU of this name, else the built-in one of its kind, or of the H200."""
-    return CostModel.load(_kept(device) or ("h100" if "H100" in device else "h200"))
+    kept = _kept(device)
+    return built_in_model(device) if kept is None else CostModel.load(kept)
+
+
+def built_in_model(device: str) -> CostModel:
+    """Return the built-in cost model of a GPU's kind, else that of the H200."""
+    return CostModel.load("h100" if "H100" in device else "h200")
 
 
 def links_of(gpus: int, device: str) -> LinkModel:

@@ -76,18 +76,16 @@ class EventRecorder:
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
 
-        ``reload`` fills the inputs before each pass. The trace is of the natural pass with the median makespan; its zero is the start of
-        the first call.
+        ``reload`` fills the inputs before each pass. The trace is of the natural pass with the median makespan, or of a longer one, where
+        graphs were seen to take longer; its zero is the start of the first call.
         """
         with prepared.lock, settled(prepared.streams.values()):
             return self._record(prepared, reload)
 
     def _record(self, prepared: Prepared, reload: Callable[[], None]) -> Trace:
         with heard(self.device.now_ns) as said:
-            passes = sorted((_after(reload, natural_pass, prepared) for _ in range(self.passes)), key=lambda one: one.makespan_ns)
-        # Graphs that run in two ways were seen in one of them; a run takes longer than its graphs.
-        fit = [one for one in passes if self.seen is not None and one.makespan_ns >= self.seen.replays_ns] or passes
-        natural = fit[len(fit) // 2]
+            passes = [_after(reload, natural_pass, prepared) for _ in range(self.passes)]
+        natural = _shown(passes, self.seen.replays_ns if self.seen is not None else 0.0)
         # Calibrated for each trace: the excess drifts by some tenths of a microsecond while clocks go up.
         calibration = calibrate(self.device)
         reload()
@@ -106,13 +104,16 @@ class EventRecorder:
         durations, pieces = self._launches(prepared, steps)
         latency_ns = calibration.end_latency_ns
         placed: list[Placed] = []
-        ends = ended_together(steps, natural, latency_ns)
-        for index, end in ends.items():
+        begun: dict[int, float] = {}
+        """Starts of the first parts of collectives, by the host's call."""
+        for index, end in ended_together(steps, natural, latency_ns).items():
             bound = steps[index]
             if isinstance(bound.step, Issue) and is_part(bound.step):
                 call = call_of(bound.step, index)
-                begin = max(natural.begins_ns[index] + latency_ns, self._launched_ns(steps, index, natural.host[call], ends))
-                placed.append(_placed_part(bound.step, call, min(begin, end - self._transfer_ns(steps, index)), end))
+                launched = self._launched_ns(bound, index, natural.host[call], begun.get(call, np.inf))
+                begin = min(max(natural.begins_ns[index] + latency_ns, launched), end - self._transfer_ns(steps, index))
+                begun.setdefault(call, begin)
+                placed.append(_placed_part(bound.step, call, begin, end))
             elif isinstance(bound.step, Issue):
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
@@ -120,17 +121,14 @@ class EventRecorder:
                 placed += self.placed_in_graph(prepared, bound, index, end)
         return placed
 
-    def _launched_ns(self, steps: Sequence[BoundStep], index: int, called: HostInterval, ends_ns: Mapping[int, float]) -> float:
-        """Return when a part of a collective begins, on an idle stream: by the law of NCCL's launches, or as far ahead as was seen."""
-        part = cast("Issue", steps[index].step).launch.part
-        begin = launched_ns(part, called)
-        lead = self.seen.leads.get(key_of(steps[index], index)) if self.seen is not None else None
-        if lead is None:
-            return begin
-        # Part 0 is launched last, so all transfer then, and its end tells better when it began.
-        last = next(one for one in parts_of(steps, index) if cast("Issue", steps[one].step).launch.part == 0)
-        last_ns = min(launched_ns(0, called), ends_ns[last] - self._transfer_ns(steps, last))
-        return min(begin, last_ns - lead * (called.end_ns - called.start_ns))
+    def _launched_ns(self, part: BoundStep, index: int, called: HostInterval, first_ns: float) -> float:
+        """Return when a part of a collective begins, on an idle stream: by the law of NCCL's launches, or as far ahead as was seen.
+
+        ``first_ns``: start of part 0. It is launched last, and its end tells better when it began than the law does.
+        """
+        begin = launched_ns(cast("Issue", part.step).launch.part, called)
+        lead = self.seen.leads.get(key_of(part, index)) if self.seen is not None else None
+        return begin if lead is None else min(begin, min(launched_ns(0, called), first_ns) - lead * (called.end_ns - called.start_ns))
 
     def _transfer_ns(self, steps: Sequence[BoundStep], part: int) -> float:
         """Return how long a collective transfers at the least: its last part begins when all do; the others wait."""
@@ -211,9 +209,19 @@ class EventRecorder:
         found["by_cupti"] = float(self.seen is not None)
         unrecorded_ns = float(np.median([one.unrecorded_ns for one in passes]))
         ledger = {"recorded_ns": float(natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
-        told = self.device.info.exact or self.seen is not None
-        hides = not told and any(_hides([inner.step for inner in bound.inner]) for bound in prepared.bound)
+        checked = self.device.info.exact or self.seen is not None
+        hides = not checked and any(_hides([inner.step for inner in bound.inner]) for bound in prepared.bound)
         return info_of(prepared, "events", ledger, [*prepared.notes, *([_EXPOSED] if hides else [])], found)
+
+
+def _shown(passes: Sequence[NaturalPass], replays_ns: float) -> NaturalPass:
+    """Return the pass with the median makespan; where that is shorter than its graphs were seen to be, the shortest that is not.
+
+    Some programs run in two ways: two kernels become ready together, and either may begin first.
+    """
+    ranked = sorted(passes, key=lambda one: one.makespan_ns)
+    median = ranked[len(ranked) // 2]
+    return next((one for one in ranked if one.makespan_ns >= max(replays_ns, median.makespan_ns)), median)
 
 
 def launched_ns(part: int, called: HostInterval) -> float:

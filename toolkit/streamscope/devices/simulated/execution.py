@@ -208,10 +208,11 @@ _ROUNDING = 1e-6
 
 
 _TWO_CLUSTERS = 8.0
-"""A collective begins beside kernels where so many multiprocessors are free, or as many as it has channels.
+"""Channels of a collective begin beside matrix products where so many multiprocessors are free, or as many as they need.
 
 NCCL launches its blocks in clusters of four, which need multiprocessors of one part of the chip. A product of 128 blocks leaves four, and
-these lie apart: by CUPTI on two and four H100, collectives waited until such a product's blocks ended. Beside eight, they began.
+these lie apart: by CUPTI on two and four H100, collectives of 20 and 24 channels waited until such a product's blocks ended. It is assumed
+that eight hold a cluster, and that fewer channels find room.
 """
 
 
@@ -341,10 +342,10 @@ class Multiprocessors:
         """
         held, others = kernel.held, [each for each in self._running if each.blocks]
         if kernel.beside is not None:
-            free = math.floor(self._model.multiprocessors - sum(each.taken for each in others) + _ROUNDING)
-            if all(each.beside is not None for each in others):
-                return math.inf
-            return free if free >= min(_TWO_CLUSTERS, held.multiprocessors) else 0.0
+            kernels = [each for each in others if each.beside is None]
+            # A channel is a block: it begins on a whole multiprocessor.
+            free = math.floor(self._model.multiprocessors - sum(each.taken for each in others) + _ROUNDING) if kernels else math.inf
+            return 0.0 if any(each.held.whole for each in kernels) and free < min(_TWO_CLUSTERS, kernel.waiting) else free
         room: float = self._model.multiprocessors
         if held.whole and held.multiprocessors < room:
             room = max(1.0, room - sum(each.taken for each in others if each.beside is not None))
