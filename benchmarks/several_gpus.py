@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -162,6 +163,53 @@ def predict(case: dict[str, Any], folder: Path) -> None:
         }
 
 
+def collective_share(cases: Sequence[dict[str, Any]], folder: Path) -> float | None:
+    """Return the speed of collectives beside products, as a share of that alone, by CUPTI's recordings of graphs behind a gate.
+
+    A transfer under ``graph-dual`` is as long as under ``graph``: its time alone, that beside element-wise kernels times their share, and
+    that beside products times theirs. The shares are fitted to all transfers, by least squares of relative errors.
+    """
+    import numpy as np
+
+    import streamscope as ss
+
+    rows = []
+    for case in cases:
+        if case["engines"]["graph-dual"]["exposed"]["by"] == "CUPTI":
+            key = case["workload"], case["settings"], case["gpus"]
+            alone = {one: window[1] - window[0] for one, window in _transfers(ss.read(str(folder / _file(*key, "graph", 0)))).items()}
+            for number in range(len(case["engines"]["graph-dual"]["exposed"]["measured"])):
+                trace = ss.read(str(folder / _file(*key, "graph-dual", number)))
+                rows += [_beside(trace, *window) / alone[one] for one, window in _transfers(trace).items() if window[0] < window[1]]
+    return float(np.linalg.lstsq(np.array(rows), np.ones(len(rows)))[0][2]) if rows else None
+
+
+def _transfers(trace: Any) -> dict[int, tuple[int, int]]:
+    """Return of each collective, by its operation, when its last part began and its first one ended."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    spans = trace.spans.select(trace.collectives.span)
+    for one, start_ns, end_ns in zip(spans.operation.tolist(), spans.start_ns.tolist(), spans.end_ns.tolist(), strict=True):
+        found.setdefault(one, []).append((start_ns, end_ns))
+    return {one: (max(start for start, _ in parts), min(end for _, end in parts)) for one, parts in found.items()}
+
+
+def _beside(trace: Any, start_ns: int, end_ns: int) -> Any:
+    """Return how much of a time all GPUs run nothing else, how much one runs element-wise kernels, and how much products, in ns."""
+    import numpy as np
+
+    from streamscope.analysis.intervals import intersection_ns, union
+    from streamscope.trace.spans import SpanKind
+
+    window, products, both = union(np.array([start_ns]), np.array([end_ns])), 0, 0
+    for gpu in trace.gpus:
+        kernels = trace.of_gpu(gpu).spans.of_kind([SpanKind.KERNEL])
+        names = np.array(kernels.names)[kernels.name]
+        chosen = (kernels.select(which) for which in (names == "matmul", ~np.isin(names, ["all_reduce", "all_to_all"])))
+        times = [intersection_ns(window, union(own.start_ns, own.end_ns)) for own in chosen]
+        products, both = max(products, times[0]), max(both, times[1])
+    return np.array([end_ns - start_ns - both, both - products, products], float)
+
+
 Costs = dict[str, float]
 """What calls cost the host now, in ns: of a cost model by the names of its fields; ``collective`` and ``graph`` over all GPUs."""
 
@@ -286,4 +334,5 @@ if __name__ == "__main__":
         content = json.loads(Path(values[0]).read_text(encoding="utf-8"))
         for case in content["cases"]:
             predict(case, Path(values[1]))
+        content["collective_share"] = collective_share(content["cases"], Path(values[1]))
         Path(values[0]).write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -49,7 +49,7 @@ _EXPOSED = (
     "but not when those that run beside others began"
 )
 """Of graphs with a stream for communication, where CUPTI tells nothing: the worst of 12 shares against PyTorch's profiler is 0.23
-(benchmarks/results/recorded_hosts.json and recorded_hosts_held_out.json)."""
+(benchmarks/results/recorded_hosts.json and recorded_hosts_further.json)."""
 
 
 @dataclass(frozen=True)
