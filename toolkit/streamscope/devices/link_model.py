@@ -58,8 +58,8 @@ class LinkModel:
         GPUs begin before that.
     graph_collective_ns, graph_behind_ns, graph_copy_ns, graph_arrival_ns : float
         In such a graph, GPUs: by how much later than another kernel a part of a collective begins behind a kernel, and behind another
-        collective; by how much later a copy between GPUs begins; and how long after its end the work begins that waits for it on the
-        other GPU.
+        collective of its communicator; by how much later a copy between GPUs begins; and how long after its end the work begins that waits
+        for it on the other GPU.
     kernel_speed, collective_speed : mapping of str to mapping of str to pairs (bytes, share)
         Speed of kernels beside all-reduces of so many bytes, and of the all-reduces beside the kernels, as shares of their speeds alone.
         By the priorities of their streams, and by kind of kernel: a matrix product or an element-wise one. Waiting for multiprocessors

@@ -44,6 +44,12 @@ class Node:
         return self.content.launch.kind if isinstance(self.content, BoundLaunch) else None
 
     @property
+    def communicator(self) -> object:
+        """What carries out the collective that it is a part of; None for any other node."""
+        collective = self.content.launch.collective if isinstance(self.content, BoundLaunch) else None
+        return None if collective is None else collective.communicator
+
+    @property
     def gap_ns(self) -> float:
         """How much later than others it starts."""
         return self.content.launch.cost.gap_ns if isinstance(self.content, BoundLaunch) else 0.0
@@ -172,8 +178,9 @@ class OverGpus:
     """Costs of a graph over several GPUs beyond those of one on a single GPU: the host's, and until all GPUs have joined.
 
     ``tail_ns`` of the host's are left when the first GPUs begin; idle GPUs have joined by then. Behind a kernel, a part of a collective
-    begins ``collective_ns`` later than another kernel would, and behind another collective ``behind_ns`` later: a kernel that waits, too,
-    is first. A copy between GPUs begins ``copy_ns`` later, and work on the GPU that it goes to ``arrival_ns`` after its end.
+    begins ``collective_ns`` later than another kernel would, and behind another collective of its communicator ``behind_ns`` later: a
+    kernel that waits, too, is first. Behind that of another communicator, it is taken to begin as behind a kernel. A copy between GPUs
+    begins ``copy_ns`` later, and work on the GPU that it goes to ``arrival_ns`` after its end.
     """
 
     call_ns: float = 0.0
@@ -192,7 +199,7 @@ class OverGpus:
         if earlier is LaunchKind.COPY_PEER:
             return self.arrival_ns
         if later is LaunchKind.COLLECTIVE:
-            return self.behind_ns if earlier is later else self.collective_ns
+            return self.behind_ns if before.communicator == after.communicator else self.collective_ns
         return 0.0
 
 
