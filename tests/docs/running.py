@@ -10,7 +10,7 @@ import pytest
 
 from streamscope.errors import NoDeviceError
 
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+REPOSITORY = Path(__file__).resolve().parents[2]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 needs_notebook_packages = pytest.mark.skipif(
@@ -23,7 +23,8 @@ def run_examples(text, name, place, names, folder, monkeypatch):
 
     ``place`` and the lines of ``text`` are where a failure says that the example stands.
     """
-    (folder / "notebooks").symlink_to(NOTEBOOKS)  # Its recordings open everywhere.
+    for recordings in ("notebooks", "tests"):  # They open everywhere.
+        (folder / recordings).symlink_to(REPOSITORY / recordings)
     monkeypatch.chdir(folder)
     # A machine with a GPU shows other times than those of the simulated device.
     monkeypatch.setattr("streamscope.devices.cuda.CudaDevice", no_gpu)
