@@ -304,6 +304,13 @@ class TestPipelines:
         (late,) = Job.of(pipeline(100)).late
         assert (late.rank, late.cause, late.where, late.pattern) == (1, "kernel", "backward", "persistent")
 
+    def test_waiting_in_bubbles_is_no_cost_of_a_late_stage(self):
+        job = Job.of(pipeline(100))
+        assert len(job.steps) > 2
+        assert job.late[0].share_of_step is None
+        assert "costs" not in job.verdict
+        assert "Without that" not in job.verdict
+
     @pytest.mark.parametrize("slow_us", [0, 100])
     def test_nobody_is_late_in_messages_that_do_not_say_which_way_they_went(self, slow_us):
         """Each stage waits for the first message of the other in each step: by that alone, both would be late."""

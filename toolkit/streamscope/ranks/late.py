@@ -12,7 +12,7 @@ from streamscope.analysis.intervals import Intervals, union
 from streamscope.analysis.work import Work, work_of
 from streamscope.arrays import BoolArray, FloatArray, IntArray
 from streamscope.ranks.clocks import Clocks
-from streamscope.ranks.matching import BOTH_WAYS, TOGETHER, Matched
+from streamscope.ranks.matching import BOTH_WAYS, MESSAGES, TOGETHER, Matched
 from streamscope.ranks.named_work import EXPLAINS, NamedWork, alone, by_name, labels, range_of
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.steps import JobSteps, is_step
@@ -66,7 +66,8 @@ class Late:
     median_us : float
         How much later it began those than the median of the other ranks.
     share_of_step : float, optional
-        Part of all steps in which the others wait for it and compute nothing; None where it is late in no step that is known.
+        Part of all steps in which the others wait for it in collectives and compute nothing. None where it is late in no step that is
+        known, or in messages alone: stages of a pipeline would wait for each other also if none were late.
     cause : str
         ``"kernel"``: one that takes longer; ``"more work"``: kernels that the others do not have, or not as often; ``"slow GPU"``: all
         kernels take longer; ``"copy"``; ``"host call"``: a call or range of the host during which its GPU idles; ``"host late"``: its GPU
@@ -255,6 +256,7 @@ def _told(
         pattern = _pattern(waits, steps, own, events)
         known = int((waits.known & (matched.parts.rank == at)).sum())
         inside = own[steps.at(waits.start_ns[own]) >= 0]  # Those that are found by repetition begin behind the first collectives.
+        inside = inside[~matched.parts.is_kind(MESSAGES)[inside]]  # Bubbles of a pipeline are no cost of a late rank.
         share = float(all_costs_ns[inside].sum() / steps.length_ns.sum()) if len(inside) else None
         median_us = float(np.median(waits.late_ns[own])) / 1e3
         found.append(Late(ranks[at].number, len(own), known, median_us, share, cause, where, pattern, own_ns / 1e3, under))

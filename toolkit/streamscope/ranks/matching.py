@@ -22,9 +22,9 @@ TOGETHER = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barrier"})
 """Kinds that end on no rank before the last one has begun: each rank needs data of all others."""
 BOTH_WAYS = frozenset({"send_recv"})
 """Messages that do not say which way they went: in CUDA graphs, and of several calls in one kernel."""
-_PAIRS = frozenset({"send", "recv"}) | BOTH_WAYS
+MESSAGES = frozenset({"send", "recv"}) | BOTH_WAYS
 """Kinds between two ranks, which libraries count apart from the others."""
-_UNEVEN = frozenset({"all_to_all", "gather", "scatter", *_PAIRS, ""})
+_UNEVEN = frozenset({"all_to_all", "gather", "scatter", *MESSAGES, ""})
 """Kinds whose sizes may differ between ranks."""
 _MOST_SHIFT = 2_000
 """By how many operations the begins of two files may differ."""
@@ -197,7 +197,7 @@ def matched(ranks: Sequence[Rank], base_ns: int) -> Matched:
     operation = np.full(len(parts), -1)
     together = [0] * _by_sequence(parts, operation)
     numbered = len(together)
-    pair = parts.is_kind(_PAIRS)
+    pair = parts.is_kind(MESSAGES)
     rest = np.flatnonzero(operation < 0)
     rest = rest[~_numbered(parts)[rest] | pair[rest]]  # A number that no other rank has is not matched by order.
     for pool in _groups(parts.communicator[rest], pair[rest]):
@@ -229,7 +229,7 @@ def _by_sequence(parts: Parts, operation: IntArray) -> int:
     rows = np.flatnonzero(_numbered(parts))
     if not len(rows):
         return 0
-    pair = parts.is_kind(_PAIRS)
+    pair = parts.is_kind(MESSAGES)
     keys = np.stack([parts.communicator[rows], pair[rows], parts.sequence[rows]])
     order = rows[np.lexsort((parts.start_ns[rows], parts.rank[rows], keys[2], keys[1], keys[0]))]
     same = [column[order] for column in (parts.communicator, pair, parts.sequence)]
@@ -291,7 +291,7 @@ def _by_order(parts: Parts, pool: IntArray, operation: IntArray, together: list[
     """
     own = {int(parts.rank[pool[rows[0]]]): pool[rows] for rows in _groups(parts.rank[pool])}
     own = {rank: rows[np.argsort(parts.start_ns[rows], kind="stable")] for rank, rows in own.items()}
-    is_pair = bool(parts.is_kind(_PAIRS)[pool[0]])
+    is_pair = bool(parts.is_kind(MESSAGES)[pool[0]])
     named = bool(parts.communicator[pool[0]])
     if is_pair and len(own) != 2:
         return  # Which two ranks of several meet is not known.
@@ -335,7 +335,7 @@ def _fit(parts: Parts, first: IntArray, rows: IntArray, *, named: bool) -> _Fit 
 
 def _tokens(parts: Parts, *several: IntArray) -> list[IntArray]:
     """Return numbers for kind and size; a send and its receive have one."""
-    pair = parts.is_kind(_PAIRS)
+    pair = parts.is_kind(MESSAGES)
     kind = np.where(pair, -1, parts.kind)
     nbytes = np.where(parts.is_kind(_UNEVEN) & ~pair, 0, parts.nbytes)
     rows = np.concatenate(several)
@@ -379,7 +379,7 @@ def _finished(parts: Parts, operation: IntArray, by: Sequence[str], together: In
     members = np.bincount(pairs[0], minlength=len(parts.texts))[parts.communicator[rows]]
     size = np.where(parts.size[rows] > 0, np.minimum(parts.size[rows], members), members)
     together[operation[rows]] = np.where(
-        parts.is_kind(_PAIRS)[rows], 2, np.maximum(together[operation[rows]], size * (parts.communicator[rows] > 0))
+        parts.is_kind(MESSAGES)[rows], 2, np.maximum(together[operation[rows]], size * (parts.communicator[rows] > 0))
     )
     whole = there >= together
     said = _left_out(parts, operation, ranks)
