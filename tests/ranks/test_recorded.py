@@ -44,6 +44,18 @@ def test_the_verdict_promises_no_more_than_the_replay_without_the_cause(name):
     assert ("Without that, a step takes" in job.verdict) == bool(late.share_of_step)
 
 
+def test_a_step_of_median_length_is_one_and_the_same_everywhere():
+    """Of six steps, the two in the middle are 620 µs apart."""
+    job = ss.read_ranks(RECORDED / "4xH100/pp-augment", progress=False)
+    prediction = job.what_if()
+    assert sum(row["us"] for row in job.path_of_step()) == pytest.approx(3_526, abs=1)
+    assert job.step_us["median"] == prediction.to_dict()["step_us"]["recorded"]["median"] == pytest.approx(3_526, abs=1)
+    assert "A step takes 3.53 ms as recorded" in prediction.verdict
+    faster = prediction.without("augment")
+    steps_us = faster.to_dict()["step_us"]
+    assert faster.speedup == pytest.approx(steps_us["replay"]["median"] / steps_us["predicted"]["median"])
+
+
 def test_where_each_rank_is_last_at_times_the_clock_is_nearly_right():
     job = ss.read_ranks(RECORDED / "2xH100/dp-serial", progress=False)
     assert abs(job.to_dict()["ranks"][1]["offset_us"]) < 1.5  # The median of all ends is 8.6 µs off.

@@ -234,13 +234,13 @@ class Job(Result):
 
     @property
     def typical_step(self) -> int | None:
-        """Which step has the median length; None where no steps are known."""
+        """Which step has the median length, of two in the middle the shorter one; None where no steps are known."""
         order = np.argsort(self.steps.length_ns, kind="stable")
         return int(order[(len(order) - 1) // 2]) if len(order) else None
 
     @property
     def step_us(self) -> dict[str, float | None]:
-        """``median`` and ``p95`` of the lengths of steps, in µs; None where no steps are known."""
+        """``median``, of the `typical_step`, and ``p95`` of the lengths of steps, in µs; None where no steps are known."""
         typical, lengths_us = self.typical_step, self.steps.length_ns / 1e3
         if typical is None:
             return {"median": None, "p95": None}

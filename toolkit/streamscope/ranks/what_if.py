@@ -254,7 +254,8 @@ class JobPrediction(Result):
 
     def _time_ns(self, job: Job) -> float:
         """Return the time of a job that is compared."""
-        return float(np.median(job.steps.length_ns)) if self._by_steps else job.length_ns
+        typical = job.typical_step if self._by_steps else None
+        return job.length_ns if typical is None else float(job.steps.length_ns[typical])
 
     @property
     def replay_error(self) -> float:
