@@ -135,6 +135,21 @@ def test_one_file_is_one_rank_also_of_a_model(tmp_path):
         ss.read_ranks(tmp_path, progress=False)
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_runs_of_several_engines_are_no_job(tmp_path, capsys, gpus):
+    workload = "data-parallel" if gpus > 1 else "elementwise-chain"
+    function, inputs = ss.workload(workload).build(**({"gpus": gpus} if gpus > 1 else {}))
+    ss.compare(function, *inputs, engines=["dual", "graph"], gpus=gpus, device="simulated", progress=False).save(tmp_path)
+    files = sorted(tmp_path.glob("*.parquet"))
+    for several in (tmp_path, files, dict(enumerate(files))):
+        with pytest.raises(TraceError, match="runs of several engines of one comparison: dual, graph") as caught:
+            ss.read_ranks(several, progress=False)
+        assert caught.value.hint == f"give the files of one of them, for example '{files[0]}'"
+    assert main(["ranks", str(tmp_path)]) == 1
+    assert "runs of several engines" in capsys.readouterr().err
+    assert len(ss.read_ranks(files[0], progress=False).ranks) == gpus
+
+
 def test_hosts_are_those_of_ranks(tmp_path):
     folder = written(tmp_path, a__json=rank_file(0, world=2), b__json=rank_file(1, world=2))
     assert ss.read_ranks(folder, hosts={0: "a", 1: "a", 5: "a"}, progress=False).warnings == ("hosts= names 5, which is no rank here",)

@@ -80,9 +80,9 @@ def read_ranks(
     Raises
     ------
     TraceError
-        No trace is found, or one cannot be read; a rank is there twice; files are of several runs; or which rank a file is of cannot be
-        told. A collective that ends on one rank before another one has begun it is an error, too: clocks or files do not fit. The executor
-        failed: the error names the files that it had not read.
+        No trace is found, or one cannot be read; a rank is there twice; files are of several runs, or of several engines of a comparison;
+        or which rank a file is of cannot be told. A collective that ends on one rank before another one has begun it is an error, too:
+        clocks or files do not fit. The executor failed: the error names the files that it had not read.
     OutputError
         Nothing can be written to ``work``, or the disk is full.
 
@@ -104,6 +104,7 @@ def read_ranks(
         if not found:
             raise TraceError(f"no rank is left: processes that read {lost} died", hint="did they take more memory than there is?")
         said = [f"left out, since each process that read {_them(died)} died: {lost}"] if died else []
+        _check_one_engine(found)
         numbered = _numbered(found)
         _check_one_run(numbered)
         ranks = [
@@ -235,6 +236,20 @@ def _numbered(found: Sequence[RankFile]) -> dict[int, RankFile]:
         more = f", and {counted(len(twice) - 1, 'more rank')} also" if len(twice) > 1 else ""
         raise TraceError(f"rank {rank} is there {len(files)} times: {names(_told_apart(files))}{more}", hint=_ONE_RUN)
     return {rank: files[0] for rank, files in ranks.items()}
+
+
+def _check_one_engine(found: Sequence[RankFile]) -> None:
+    """Refuse runs of several engines, as `compare` leaves them in its folder; what other programs ran has no engine."""
+    files: dict[str, str] = {}
+    for one in found:
+        info = one.trace.info
+        if len(one.trace.spans) and info.engine not in (info.recorder, "recorded"):
+            files.setdefault(info.engine, str(one.path))
+    if len(files) > 1:
+        raise TraceError(
+            f"these are runs of several engines of one comparison: {names(files)}",
+            hint=f"give the files of one of them, for example {next(iter(files.values()))!r}",
+        )
 
 
 def _told_apart(files: Sequence[RankFile]) -> list[str]:
