@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,16 @@ def test_the_verdict_promises_no_more_than_the_replay_without_the_cause(name):
     without = job.what_if(late.rank).without(late.under or late.where)
     assert (late.share_of_step or 0) < 1 - 1 / without.speedup + 0.03
     assert ("Without that, a step takes" in job.verdict) == bool(late.share_of_step)
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_nobody_waits_for_and_does_not_wait_for_the_same_kernel(tmp_path, cut):
+    """Of a file that is cut short, half of the steps are matched: rank 1 is late in few of all steps."""
+    for number, file in enumerate(sorted((RECORDED / "2xH100/tp-augment").glob("*.json.gz"))):
+        text = gzip.decompress(file.read_bytes())
+        (tmp_path / file.stem).write_bytes(text[: len(text) // 2] if number == cut else text)
+    job = ss.read_ranks(tmp_path, damaged="skip", progress=False)
+    assert [(late.rank, late.where, late.pattern) for late in job.late] == [(1, SIN, "moving")]
 
 
 def test_a_step_of_median_length_is_one_and_the_same_everywhere():

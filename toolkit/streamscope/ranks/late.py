@@ -153,7 +153,7 @@ def late_ranks(
 
     What repeats has to stand out from the medians of all ranks, and what a host does from what the same calls take elsewhere at a slow
     pace: hosts that do the same differ while they are recorded. Where no rank is late in most steps, those are told whose GPUs have more
-    to do in each.
+    to do in each, if they are not late for just that now and then.
     """
     found = _told(ranks, matched, waits, steps, length_ns, *_events(matched, clocks, waits, steps))
     if any(late.pattern == "persistent" and late.cause not in (_UNKNOWN[0], PACE) for late in found):
@@ -163,7 +163,8 @@ def late_ranks(
     for late in found:
         more = hidden.pop(late.rank, None) if late.cause == _UNKNOWN[0] else None
         explained.append(late if more is None else replace(late, cause=more.cause, where=more.where, under=more.under))
-    return (*explained, *hidden.values())
+    named = {(late.rank, late.where or late.cause) for late in explained}
+    return (*explained, *(late for late in hidden.values() if (late.rank, late.where or late.cause) not in named))
 
 
 def _hidden(ranks: Sequence[Rank], matched: Matched, waits: Waits, steps: JobSteps) -> list[Late]:
