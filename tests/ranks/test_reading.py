@@ -90,6 +90,18 @@ def test_what_is_missing_or_without_work_is_named(tmp_path):
     assert job.to_dict()["ranks"][2]["busy_us"] == 0
 
 
+def test_a_file_that_is_given_as_another_rank_is_named(tmp_path):
+    written(tmp_path, a__json=rank_file(0, world=2), b__json=rank_file(1, world=2))
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    assert ss.read_ranks({0: first, 1: second}, progress=False).warnings == ()
+    job = ss.read_ranks({0: second, 1: first}, progress=False)
+    assert [(rank.number, rank.path) for rank in job.ranks] == [(0, "b.json"), (1, "a.json")]
+    assert job.warnings == (
+        "b.json is given as rank 0, and says that it is rank 1",
+        "a.json is given as rank 1, and says that it is rank 0",
+    )
+
+
 def test_a_file_that_is_cut_short_is_refused_or_named(tmp_path):
     whole = rank_file(1, world=2)
     folder = written(tmp_path, a__json=rank_file(0, world=2), b__json=whole[: int(0.6 * len(whole))])

@@ -317,7 +317,7 @@ def _check_different(numbered: Mapping[int, RankFile]) -> None:
 
 
 def _warnings(numbered: Mapping[int, RankFile]) -> list[str]:
-    """Name ranks that are missing, without work, or damaged."""
+    """Name ranks that are missing, given another number than their file has, without work, or damaged."""
     size = next((one.trace.info.world_size for one in numbered.values() if one.trace.info.world_size is not None), None)
     missing = sorted(set(range(size if size is not None else max(numbered) + 1)) - set(numbered))
     said = []
@@ -325,6 +325,9 @@ def _warnings(numbered: Mapping[int, RankFile]) -> list[str]:
         them = "ranks" if len(missing) > 1 else "rank"
         said.append(f"missing: {them} {names([str(rank) for rank in missing])}; time in which others wait for it counts as transfer")
     for rank, one in sorted(numbered.items()):
+        own = one.trace.info.rank
+        if own is not None and own != rank:
+            said.append(f"{one.path.name} is given as rank {rank}, and says that it is rank {own}")
         if not len(one.trace.spans):
             said.append(f"rank {rank} has no work of a GPU ({one.path.name})")
         damage = [note for note in one.trace.info.notes if any(word in note for word in _DAMAGE)]
