@@ -164,10 +164,18 @@ def test_runs_of_several_engines_are_no_job(tmp_path, capsys, gpus):
 
 def test_hosts_are_those_of_ranks(tmp_path):
     folder = written(tmp_path, a__json=rank_file(0, world=2), b__json=rank_file(1, world=2))
-    assert ss.read_ranks(folder, hosts={0: "a", 1: "a", 5: "a"}, progress=False).warnings == ("hosts= names 5, which is no rank here",)
+    assert ss.read_ranks(folder, hosts={0: "a", 1: "a", 5: "a"}, progress=False).warnings == ("not here: rank 5, which hosts= names",)
     for wrong in ("a", ["a"], {"0": "a"}, {0: 1}):
         with pytest.raises(TraceError, match="does not say which ranks are on which host"):
             ss.read_ranks(folder, hosts=wrong, progress=False)
+
+
+def test_hosts_are_options_in_a_terminal(tmp_path, capsys):
+    folder = str(written(tmp_path, a__json=rank_file(0, world=2), b__json=rank_file(1, world=2)))
+    assert main(["ranks", folder, "--host", "a=0-1", "--host", "a=1,4-5"]) == 0
+    assert "Not here: ranks 4, 5, which --host names" in capsys.readouterr().out
+    assert main(["ranks", folder, "--host", "a=0", "--host", "b=0-1"]) == 2
+    assert capsys.readouterr().err.startswith("error: --host has rank 0 on 'a' and on 'b'\n")
 
 
 def test_files_of_one_name_are_told_with_their_folders(tmp_path):

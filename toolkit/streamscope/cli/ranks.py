@@ -64,7 +64,7 @@ def ranks(
     """Read the traces of all ranks of a job, and show which rank the others wait for, and why; or predict it with changes."""
     from streamscope.ranks.reading import read_ranks
 
-    hosts = {rank: name for text in host or () for name, numbers in [_shared(text)] for rank in numbers}
+    hosts = _hosts(host or ())
     changed = bool(serial or link is not None or any((like, scale, without, bucket)))
     with executor_of(executor) as readers, reading_progress() as progress:
         job = read_ranks(
@@ -120,6 +120,16 @@ def _print_prediction(console: Console, found: JobPrediction) -> None:
     if len(rows) > _MOST_ROWS:
         console.print(f"and {counted(len(rows) - _MOST_ROWS, 'more rank')}: --json has them all")
     print_warnings(console, [capitalised(note) for note in found.notes])
+
+
+def _hosts(texts: Sequence[str]) -> dict[int, str]:
+    """Return the host of each rank that options name."""
+    found: dict[int, str] = {}
+    for name, numbers in map(_shared, texts):
+        for rank in numbers:
+            if found.setdefault(rank, name) != name:
+                raise WrongUsageError(f"--host has rank {rank} on {found[rank]!r:.60} and on {name!r:.60}", hint="a rank has one host")
+    return found
 
 
 def _shared(text: str) -> tuple[str, list[int]]:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _ANY_WIDTH = 4000
 """Width in columns where there is no terminal."""
 _GPU_ARGUMENT = re.compile(r"(?:ss\.read\(path, gpu=\.\.\.\)|gpu=) chooses\b")
-"""How notes name the option in Python."""
+_HOSTS_ARGUMENT = re.compile(r"\bhosts= names\b")
+"""How notes name options in Python."""
 
 
 class _Shown(Protocol):
@@ -49,7 +50,8 @@ def print_warnings(console: Console, warnings: Sequence[str]) -> None:
     for number, warning in enumerate(warnings, 1):
         if number == 1:
             console.print()
-        print_sentences(console, f"[{number}] {_GPU_ARGUMENT.sub('--gpu chooses', warning)}", "yellow", whole=True)
+        told = _HOSTS_ARGUMENT.sub("--host names", _GPU_ARGUMENT.sub("--gpu chooses", warning))
+        print_sentences(console, f"[{number}] {told}", "yellow", whole=True)
 
 
 def print_table(console: Console, table: Table) -> None:

@@ -118,7 +118,7 @@ def read_ranks(
             for number, one in sorted(numbered.items())
         ]
         unknown = [shown(rank) for rank in hosts if rank not in numbered]
-        said += [f"hosts= names {names(unknown)}, which {'is no rank' if len(unknown) == 1 else 'are no ranks'} here"] if unknown else []
+        said += [f"not here: {'rank' if len(unknown) == 1 else 'ranks'} {names(unknown)}, which hosts= names"] if unknown else []
         return Job.of(ranks, [*given.warnings, *said, *_warnings(numbered)])
 
 
