@@ -95,6 +95,16 @@ def test_gpus_without_a_name_are_not_told_apart_in_the_title(names, title):
     assert Job.of(ranks).title == title
 
 
+def test_a_step_that_is_not_there_is_refused():
+    job = Job.of(planted(2, 6).ranks)
+    assert len(job.path_of_step(len(job.steps) - 1)) > 1
+    for wrong in (len(job.steps), 99, -1, "first"):
+        with pytest.raises(TraceError, match=rf"the job has no step .* \(it has {len(job.steps)} steps, 0 to {len(job.steps) - 1}\)"):
+            job.path_of_step(wrong)
+    with pytest.raises(TraceError, match="it has 0 steps"):
+        Job.of(planted(1, 1).ranks).path_of_step(0)
+
+
 def test_steps_are_those_of_the_profiler():
     job = planted(2, 6, offset_s=0.2)
     marked = []

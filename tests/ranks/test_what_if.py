@@ -116,6 +116,16 @@ class TestHosts:
         with pytest.raises(TraceError, match="load batches"):
             job(100).what_if().without("load batches")
 
+    def test_ranges_of_any_rank_are_proposed_where_a_name_is_unknown(self):
+        rows = [("launch", "a", "host", 0, 5, 0), ("kernel", "a", "main", 5, 25, 0), ("range", "step 3", "host ranges", 0, 90)]
+        ranges = [("range", "load batch", "host ranges", 5, 45), ("range", "augment", "host ranges", 50, 80)]
+        job = Job.of([rank_of(0, rows, 0), rank_of(1, rows + ranges, 0)])
+        for change in (job.what_if(), job.what_if(rank=1)):
+            with pytest.raises(TraceError, match="'a'; the longest ranges are 'load batch', 'augment'"):
+                change.without("sleep")
+        with pytest.raises(TraceError, match=r"what takes longest is 'a'\)"):
+            job.what_if(rank=0).without("sleep")
+
 
 class TestReplay:
     def test_work_of_one_stream_stays_in_order_where_timestamps_overlap_a_little(self):

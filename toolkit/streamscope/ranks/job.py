@@ -256,7 +256,15 @@ class Job(Result):
         ----------
         step : int, optional
             By default the one of median length; the whole recording, where no steps are known.
+
+        Raises
+        ------
+        TraceError
+            The job has no such step.
         """
+        if step is not None and step not in range(len(self.steps)):
+            last = f", 0 to {len(self.steps) - 1:,}" if len(self.steps) else ""
+            raise TraceError(f"the job has no step {shown(step)}", hint=f"it has {counted(len(self.steps), 'step')}{last}")
         step = self.typical_step if step is None else step
         path = self.path
         if step is None:

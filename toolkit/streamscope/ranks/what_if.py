@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from streamscope.ranks.host_pace import pace_ranges, paced, usual_paces
 from streamscope.ranks.job import Job
 from streamscope.ranks.matching import matched
 from streamscope.ranks.replay import RankTimes, RankWork, replayed, retimed_trace, waits_are_told, works_of
+from streamscope.ranks.steps import is_step
 from streamscope.ranks.work_changes import (
     alone,
     buckets,
@@ -41,7 +43,7 @@ from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import aligned, capitalised, counted, format_us, listed, percent, time_text
 
-_MOST_ROWS, _MOST_SHOWN = 16, 3
+_MOST_ROWS, _MOST_SHOWN, _MOST_NAMED = 16, 3, 3
 _WORST_REPLAY = 0.02
 """From this error of the replay on, a prediction is warned of."""
 _INFERRED = (
@@ -542,8 +544,19 @@ class JobPrediction(Result):
                 else:
                     found[at] = [one or other for one, other in zip(found[at], picked, strict=True)]
             if len(wrong) == len(self._ranks):
-                raise wrong[0]
+                raise TraceError(wrong[0].message, hint=f"{wrong[0].hint}{self._longest_ranges()}")
         return found
+
+    def _longest_ranges(self) -> str:
+        """Return in words the ranges of hosts that take longest, on any rank: their names choose work, too."""
+        takes_ns = Counter[str]()
+        for spans in (self.works[at].trace.spans for at in self._ranks):
+            rows = np.flatnonzero(spans.kind == SpanKind.RANGE)
+            code, place = np.unique(spans.name[rows], return_inverse=True)
+            total_ns = np.bincount(place, weights=spans.duration_ns[rows]).astype(np.int64)
+            takes_ns.update(dict(zip((spans.names[one] for one in code.tolist()), total_ns.tolist(), strict=True)))
+        found = [repr(name) for name, _ in takes_ns.most_common() if not is_step(name)][:_MOST_NAMED]
+        return f"; the longest {'ranges are' if len(found) > 1 else 'range is'} {', '.join(found)}" if found else ""
 
     def _words(self, picked: Sequence[Sequence[bool]], patterns: Sequence[str]) -> str:
         tasks = [task for work in self.works for task in work.tasks]
