@@ -520,7 +520,7 @@ def judged(job: Job, case: JobCase) -> dict[str, Any]:
         "host_known_within_10_us": bool((abs(on_host.offset_ns) <= 10_000).all()),  # Kineto's files do not name it.
         "collectives": found["collectives"],
         "planted": case.late or None,
-        "late": [row | {"pattern": each.pattern, "under": each.under} for row, each in zip(found["late"], job.late, strict=True)],
+        "late": found["late"],
         "right": right,
         "step_us": found["step_us"],
         "steps_by": job.steps.by,

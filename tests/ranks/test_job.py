@@ -122,12 +122,14 @@ def test_steps_are_those_of_the_profiler():
 def test_json_has_what_the_command_promises():
     job = Job.of(planted(3, slow=lambda step, at: (2, 310) if at == 1 else None).ranks)
     found = json.loads(json.dumps(job.to_dict(), allow_nan=False))
-    assert list(found) == ["ranks", "collectives", "late", "critical_path", "step_us", "warnings"]
+    assert list(found) == ["verdict", "ranks", "collectives", "late", "critical_path", "step_us", "warnings"]
     assert list(found["ranks"][0]) == [
         "rank", "host", "gpu", "offset_us", "offset_error_us", "drift_ppm", "busy_us", "waiting_us", "transfer_us", "exposed_us",
     ]  # fmt: skip
     assert found["collectives"] == {"matched": 36, "unmatched": 0, "by": {"sequence": 36}}
-    assert list(found["late"][0]) == ["rank", "times", "of", "median_us", "share_of_step", "cause", "where"]
+    assert list(found["late"][0]) == ["rank", "times", "of", "median_us", "share_of_step", "cause", "where", "under", "pattern"]
+    assert found["late"][0]["pattern"] == "persistent"
+    assert found["verdict"] == job.verdict
     assert found["late"][0]["rank"] == 2
     assert found["late"][0]["times"] == 12
     assert found["late"][0]["of"] == 36

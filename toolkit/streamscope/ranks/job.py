@@ -278,7 +278,7 @@ class Job(Result):
         return [*rows, unexplained] if rest_us > 5e-4 else rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Return offsets, times, collectives, late ranks, critical path and steps as JSON values; unknown ones are None.
+        """Return the verdict, offsets, times, collectives, late ranks, critical path and steps as JSON values; unknown ones are None.
 
         ``offset_us`` is how far a rank's clock is ahead of the first rank's, in the middle of the recording, and ``offset_error_us`` half
         the width of the interval that is certain. ``matched`` counts each collective once. ``critical_path`` is that of a step of median
@@ -287,6 +287,7 @@ class Job(Result):
         by = Counter(how for how, whole in zip(self.matched.by, self.matched.whole.tolist(), strict=True) if whole)
         found: dict[str, Any] = plain(
             {
+                "verdict": self.verdict,
                 "ranks": [self._rank_values(at) for at in range(len(self.ranks))],
                 "collectives": {"matched": int(self.matched.whole.sum()), "unmatched": self.matched.unmatched, "by": dict(by)},
                 "late": [each.to_dict() for each in self.late],

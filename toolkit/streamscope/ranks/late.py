@@ -104,6 +104,8 @@ class Late:
             "share_of_step": self.share_of_step,
             "cause": self.cause,
             "where": self.where,
+            "under": self.under,
+            "pattern": self.pattern,
         }
 
     @property
