@@ -229,8 +229,9 @@ def test_launches_and_ranges_stay_with_their_ranks():
 
 
 def test_the_heat_map_of_many_ranks_and_steps_stays_small(monkeypatch):
-    waiting_us = np.random.default_rng(0).random((1000, 500))
+    waiting_us, awaited_us = np.random.default_rng(0).random((2, 1000, 500))
     monkeypatch.setattr(Job, "waiting_by_step", lambda self: waiting_us)
+    monkeypatch.setattr("streamscope_widgets.ranks_view.awaited_by_step", lambda job: awaited_us)
     monkeypatch.setattr(Job, "late", ())
     drawn = ss.results.views.pictures(replace(by_hand(), ranks=by_hand().ranks * 500))["waiting"]()
     assert len(drawn) < 140_000
@@ -244,6 +245,18 @@ def test_a_late_rank_of_many_has_a_row_of_its_own_and_comes_first():
     assert ">rank 41<" in drawn
     assert not re.search("rank 4[02]<", drawn)
     assert [row[0] for row in job.table_rows()[:3]] == ["41", "0", "1"]
+
+
+def test_the_heat_map_is_blue_in_the_row_of_the_rank_that_others_wait_for_and_red_in_theirs():
+    job = Job.of(planted(3, 4, kernels_us=(300,), slow=lambda step, at: (1, 100)).ranks)
+    drawn = ss.results.views.pictures(job)["waiting"]()
+    rows = {
+        colour: {
+            round(float(top)) for path in re.findall(rf'd="([^"]*)" fill="{colour}"', drawn) for top in re.findall(r"M\S+ (\S+?)h", path)
+        }
+        for colour in ("#b2182b", "#2166ac")
+    }
+    assert rows == {"#b2182b": {22, 58}, "#2166ac": {40}}  # Rows are 18 pixels high, the first one's top is 22.
 
 
 def repeated(seed: int, *, waits: bool, kernels: int = 1) -> Job:

@@ -12,7 +12,7 @@ from streamscope.results.views import View
 from streamscope.trace import TimelineGroup
 from streamscope.words import counted, shortened, time_text
 from streamscope_widgets.payload import as_groups, label_of
-from streamscope_widgets.ranks_view import waiting_svg
+from streamscope_widgets.ranks_view import longest_us, waiting_svg
 from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, block, image, lead, small, table, warned
 from streamscope_widgets.still_timeline import timeline_image, timeline_svg
 from streamscope_widgets.trace_view import head, trace_report
@@ -81,7 +81,7 @@ def job_prediction_html(prediction: JobPrediction) -> Html:
     columns = [Column(head, _HEADS.get(head, ""), "text" if head == "GPU" else "number") for head in prediction.heads]
     more = [small(f"and {counted(len(prediction.works) - MOST_RANKS, 'more rank')}")] if len(prediction.works) > MOST_RANKS else []
     jobs = {"as recorded": prediction.recorded, "predicted": prediction.job}
-    most_us = max(float(job.waiting_by_step().max(initial=0)) for job in jobs.values())
+    most_us = max(map(longest_us, jobs.values()))
     maps = [
         image(waiting_svg(job, most_us, title), f"Heat map, {title}: waiting in collectives, by rank and step")
         for title, job in jobs.items()

@@ -12,6 +12,7 @@ from streamscope.errors import TraceError
 from streamscope.ranks.job import PATH_HEADS, RANK_HEADS, Job
 from streamscope.results.views import View
 from streamscope.words import counted, format_us, shortened
+from streamscope_widgets.job_timeline import awaited_by_step
 from streamscope_widgets.show.html import Column, Html, Row, above, block, folded, image, lead, small, table, warned
 from streamscope_widgets.show.svg import document, shape, small_text
 
@@ -21,7 +22,7 @@ _MOST_DRAWN = 64
 have rows of their own: they are those that do not wait."""
 _LONGEST = 80
 _LEVELS = 8
-_COLOUR = "#b2182b"
+_WAITS, _AWAITED = "#b2182b", "#2166ac"
 _LABEL = 10.0
 """Height of a row that has room for its name, in pixels."""
 _LEFT, _TOP, _WIDTH = 64, 22, 720
@@ -59,7 +60,9 @@ def ranks_tables(job: Job) -> list[Html]:
 
 
 def waiting_svg(job: Job, most_us: float | None = None, title: str = "") -> str:
-    """Return a heat map of waiting by rank and step as an SVG document; ``most_us`` is what is dark, by default its longest waiting.
+    """Return a heat map by rank and step as an SVG document: red where a rank waits, blue where others wait longer for it.
+
+    ``most_us`` is what is dark, by default the longest of both.
 
     Raises
     ------
@@ -72,29 +75,35 @@ def waiting_svg(job: Job, most_us: float | None = None, title: str = "") -> str:
     numbers = [rank.number for rank in job.ranks]
     late = [numbers.index(each.rank) for each in job.late]
     rows = _starts(len(numbers), late)
-    drawn = np.maximum.reduceat(np.maximum.reduceat(waiting_us, rows, axis=0), _starts(waiting_us.shape[1]), axis=1)
-    most = float(drawn.max()) if most_us is None else most_us
+    drawn, awaited = (
+        np.maximum.reduceat(np.maximum.reduceat(each, rows, axis=0), _starts(each.shape[1]), axis=1)
+        for each in (waiting_us, awaited_by_step(job))
+    )
+    most = longest_us(job) if most_us is None else most_us
     count, steps = drawn.shape
     height, width = round(max(4.0, min(18.0, 480 / count)), 1), _WIDTH / steps
-    parts = [
-        small_text(
-            _LEFT, 14, f"{f'{title}: ' if title else ''}waiting in collectives, by rank and step: red {format_us(most)} µs, no colour 0"
-        )
-    ]
+    said = f"by rank and step, red: waits in collectives, blue: others wait for it; dark: {format_us(most)} µs"
+    parts = [small_text(_LEFT, 14, f"{title}: {said}" if title else said)]
     apart = math.ceil(_LABEL / height)
     named = [at for at in range(count) if rows[at] in late]
     named += [at for at in range(0, count, apart) if all(abs(at - each) >= apart for each in named)]
     parts += [small_text(_LEFT - 6, _TOP + (at + 0.5) * height + 3.5, f"rank {numbers[rows[at]]}", "end") for at in named]
-    level = np.ceil(drawn / most * _LEVELS - 0.1).astype(int)
-    for one in range(1, _LEVELS + 1):
-        cells = _cells(level == one, width, height)
-        if cells:
-            parts.append(shape("path", d=cells, fill=_COLOUR, fill_opacity=f"{one / _LEVELS:.2f}", shape_rendering="crispEdges"))
+    level = np.ceil(np.minimum(np.maximum(drawn, awaited) / most, 1) * _LEVELS - 0.1).astype(int)
+    for colour, chosen in ((_WAITS, drawn >= awaited), (_AWAITED, drawn < awaited)):
+        for one in range(1, _LEVELS + 1):
+            cells = _cells(chosen & (level == one), width, height)
+            if cells:
+                parts.append(shape("path", d=cells, fill=colour, fill_opacity=f"{one / _LEVELS:.2f}", shape_rendering="crispEdges"))
     bottom = _TOP + count * height
     parts += [shape("rect", x=_LEFT, y=_TOP, width=_WIDTH, height=count * height, fill="none", stroke="#808080")]
     parts.append(small_text(_LEFT, bottom + 14, "step 0"))
     parts.append(small_text(_LEFT + _WIDTH, bottom + 14, f"step {waiting_us.shape[1] - 1:,}", "end"))
     return document(_LEFT + _WIDTH + 12, bottom + 22, *parts, label="Waiting in collectives by rank and step")
+
+
+def longest_us(job: Job) -> float:
+    """Return how long a rank waits in a step, or the others for it, at most."""
+    return max(float(each.max(initial=0)) for each in (job.waiting_by_step(), awaited_by_step(job)))
 
 
 def _cells(chosen: BoolArray, width: float, height: float) -> str:
