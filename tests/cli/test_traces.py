@@ -549,7 +549,7 @@ def test_notes_name_the_option_of_the_command_line_and_the_gpu_that_was_chosen(r
     path = repository / "tests" / "data" / "cases" / "merged_ranks.json"
     assert main(["read", str(path), "--gpu", "1"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("merged_ranks · kineto · GPU 1\n")
+    assert out.startswith("merged_ranks · kineto · GPU 1 of 2\n")
     assert "(--gpu chooses another)" in out
     assert "gpu=" not in out
 

@@ -9,7 +9,7 @@ import pytest
 from tests.formats.databases import nsight, rocpd
 
 import streamscope as ss
-from streamscope.errors import OutputError, StreamscopeError
+from streamscope.errors import OutputError, StreamscopeError, TraceError
 from streamscope.trace import FORMATS, DeviceInfo, ReadOptions, SpanTable, Trace, TraceInfo
 
 DATA = Path(__file__).parents[1] / "data"
@@ -62,6 +62,28 @@ def test_it_knows_and_reads_its_own_files(entry, tmp_path):
     assert len(found.spans)
     if entry.recorder:
         assert (found.info.recorder, found.info.stretched) == (entry.recorder, entry.stretches)
+
+
+@pytest.mark.parametrize("entry", READ, indirect=True)
+def test_a_gpu_that_is_not_there_is_refused(entry, tmp_path):
+    path = tmp_path / f"t{entry.suffixes[0]}"
+    SAMPLES.get(entry.name, lambda path: entry.write(trace("cuda"), path))(path)
+    with pytest.raises(TraceError, match="it holds no work of GPU 9") as refused:
+        ss.read(path, gpu=9)
+    assert refused.value.hint.startswith("it has work of GPU 0")
+
+
+@pytest.mark.parametrize("entry", WRITTEN, indirect=True)
+def test_one_gpu_is_read_of_several(entry, tmp_path):
+    gpus = {f"GPU {gpu} main": gpu for gpu in range(3)}
+    spans = SpanTable.of(*(("kernel", f"kernel_{gpu}", lane, 0, 9_000 + gpu) for lane, gpu in gpus.items()), gpus=gpus)
+    path = entry.write(Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "3 × a GPU"))), tmp_path / f"t{entry.suffixes[0]}")
+    assert ss.read(path).gpus == (0, 1, 2)
+    found = ss.read(path, gpu=2)
+    assert (found.gpus, found.info.device.gpus) == ((2,), (0, 1, 2))
+    assert [found.spans.names[name] for name in found.spans.name] == ["kernel_2"]
+    assert "only GPU 2; left out: 2 device spans of GPU 0, GPU 1 (gpu= chooses another)" in found.info.notes
+    assert str(ss.analysis.summary(found)).startswith("step · async · a GPU · GPU 2 of 3\n")
 
 
 @pytest.mark.parametrize("entry", WRITTEN, indirect=True)

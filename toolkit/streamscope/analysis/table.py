@@ -173,8 +173,12 @@ def in_markdown(text: str) -> str:
 
 
 def device_words(device: DeviceInfo) -> str:
-    """Name a device, and say so where its times are simulated."""
-    return f"{device.name}: all times are simulated" if device.simulated else device.name
+    """Name a device. Say so where its times are simulated, and which GPU it is of several in a file."""
+    words = f"{device.name}: all times are simulated" if device.simulated else device.name
+    if device.gpu is None or len(device.gpus) < 2:
+        return words
+    which = f"GPU {device.gpu}"  # It is the name, too, where the file has no better one.
+    return f"{which if words == which else f'{words} · {which}'} of {len(device.gpus)}"
 
 
 def _caption(metrics: Mapping[str, EngineMetrics]) -> str:

@@ -16,10 +16,11 @@ from streamscope.formats.compressed import Decompressed
 from streamscope.formats.notes_file import with_notes_beside
 from streamscope.formats.unsupported import check_start, hint_of
 from streamscope.progress import Progress, showing
+from streamscope.trace.activities import ON_DEVICE, no_work_of
 from streamscope.trace.file_checks import check_ordinary, file_errors
 from streamscope.trace.format import FORMATS, MOST_FILE_BYTES, Format, ReadOptions
 from streamscope.trace.trace import Trace
-from streamscope.words import listed
+from streamscope.words import counted, listed
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -65,7 +66,7 @@ def read(
     Raises
     ------
     TraceError
-        The file is missing, damaged, of another format, or holds no work of a GPU; or ``gpu`` is not a whole number.
+        The file is missing, damaged, of another format, or holds no work of a GPU, or of that GPU; or ``gpu`` is not a whole number.
 
     Examples
     --------
@@ -121,8 +122,22 @@ def _read(path: Path, gpu: int | None, progress: Progress, hint: Callable[[], st
             trace = found.read(whole, options)
             if not isinstance(trace, Trace):
                 raise TypeError(f"its reader returned {shown(trace)}, not a Trace")
+            trace = trace if gpu is None else _of_wanted_gpu(trace, gpu)
     told = _told_by(trace, found, [f"the compressed data are damaged or truncated: {inner.damage}"] if inner and inner.damage else [])
     return told if found.name == "parquet" else with_notes_beside(told, path)
+
+
+def _of_wanted_gpu(trace: Trace, gpu: int) -> Trace:
+    """Return one GPU's trace, whether or not the reader kept the others: Parquet's does, and that of another package may."""
+    if gpu not in trace.gpus:
+        raise no_work_of(gpu, trace.gpus)
+    found = trace.of_gpu(gpu)
+    if found is trace:
+        return trace
+    left_out = counted(len(trace.spans.of_kind(ON_DEVICE)) - len(found.spans.of_kind(ON_DEVICE)), "device span")
+    others = ", ".join(f"GPU {one}" for one in trace.gpus if one != gpu)
+    note = f"only GPU {gpu}; left out: {left_out} of {others} (gpu= chooses another)"
+    return replace(found, info=replace(found.info, notes=(*found.info.notes, note)))
 
 
 def _start_of(file: BinaryIO | io.BufferedIOBase) -> tuple[bytes, bool]:

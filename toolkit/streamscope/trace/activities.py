@@ -158,8 +158,14 @@ def wanted_gpus(found: Activities, wanted: int | None) -> list[int]:
     if not gpus:
         raise no_work()
     if wanted is not None and wanted not in gpus:
-        raise TraceError(f"it holds no work of GPU {wanted}", hint=f"it has work of {', '.join(f'GPU {gpu}' for gpu in gpus[:20])}")
+        raise no_work_of(wanted, gpus)
     return gpus if wanted is None else [wanted]
+
+
+def no_work_of(wanted: int, gpus: Sequence[int]) -> TraceError:
+    """Return the error for a file without work of the wanted GPU; ``gpus`` are those that it has work of."""
+    known = ", ".join(f"GPU {gpu}" for gpu in gpus[:20])
+    return TraceError(f"it holds no work of GPU {wanted}", hint=f"it has work of {known}" if known else None)
 
 
 def with_peers(found: Activities, chosen: npt.NDArray[np.bool_], from_gpu: npt.NDArray[Any], to_gpu: npt.NDArray[Any]) -> Activities:

@@ -38,7 +38,7 @@ class ReadOptions:
     program : str
         Name for the trace: that of the file, without the endings of formats.
     gpu : int or None
-        Which GPU of a file with several; None for the one with the most work.
+        Which GPU of a file with several; None for all. A reader may return all in any case: `ss.read` leaves the others out.
     skip_damaged : bool
         Read the whole parts of a damaged file, and count the rest in a note. A reader that cannot do so ignores it.
     least_range_ns : int

@@ -118,7 +118,8 @@ def read_events(
     trace = found.trace(reader.beside, program, gpu, notes, reader.lost + wrong, ours=own is not None, held=held)
     if own is None:
         return trace
-    device = DeviceInfo(own.device.kind, own.device.name, trace.info.device.details)
+    device = own.device if gpu is None else own.device.of_one(gpu)
+    device = replace(device, details=trace.info.device.details)
     own = replace(own, device=device, notes=trace.info.notes, ledger=trace.info.ledger, zero_ns=trace.info.zero_ns)
     whole = [Note(**named_values(note)) for note in stored.get("user_notes", ())]
     return replace(trace, info=own, user_notes=(*whole, *trace.user_notes))
