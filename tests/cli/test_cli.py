@@ -54,6 +54,8 @@ FAILURES = {
     "setting out of range": (("compare", "cnn", "--set", "size=1"), 2, "out of range", "3 to 512"),
     "more GPUs than a host has": ((*PARALLEL, "--gpus", "99999999999999"), 2, "'99999999999999' is out of range: 1 to 8", "compare --help"),
     "no GPU": ((*PARALLEL, "--gpus", "0"), 2, "'0' is out of range: 1 to 8", "compare --help"),
+    "fewer GPUs than none": ((*PARALLEL, "--gpus", "-1"), 2, "'-1' is out of range: 1 to 8", "compare --help"),
+    "a GPU below none": ((*PARALLEL, "--gpus", "0,-1"), 2, "'0,-1' is out of range", "compare --help"),
     "a GPU twice": ((*PARALLEL, "--gpus", "0,0"), 2, "'0,0' has a GPU twice", "compare --help"),
     "GPUs that are no number": ((*PARALLEL, "--gpus", "two"), 2, "'two' is neither a number of GPUs", "compare --help"),
     "one GPU for a workload over several": ((*PARALLEL, "--gpus", "1"), 2, "setting gpus=1 of 'data-parallel' is out of range", "2 to 8"),

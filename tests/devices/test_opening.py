@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -82,9 +83,20 @@ def test_arrays_on_a_gpu_that_we_cannot_use_leave_the_choice_to_auto(monkeypatch
         device_for(program, "cuda", inputs=[of_torch(1)])
 
 
-@pytest.mark.parametrize("gpus", [0, -1, True, 2.0, "2", [], [-1], [0.0], [True, 0], {0, 1}])
-def test_what_names_no_gpus(opened, gpus):
-    with pytest.raises(DeviceError, match="is neither a number of GPUs nor a list of their numbers") as caught:
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [
+        *((gpus, f"gpus={gpus}: a host has 1 or more GPUs") for gpus in (0, -1)),
+        ([], "gpus=[]: the list names no GPU"),
+        ([-1], "gpus=[-1]: GPUs are numbered from 0 on"),
+        *(
+            (gpus, f"gpus={gpus!r} is neither a number of GPUs nor a list of their numbers")
+            for gpus in (True, 2.0, "2", [0.0], [True, 0], {0, 1})
+        ),
+    ],
+)
+def test_what_names_no_gpus(opened, gpus, said):
+    with pytest.raises(DeviceError, match=re.escape(said)) as caught:
         ss.open_device("cuda", gpus=gpus)
     assert caught.value.hint == "gpus=2, or gpus=[0, 2]"
 
@@ -93,7 +105,12 @@ def test_what_names_no_gpus(opened, gpus):
     ("choice", "gpus", "said", "hint"),
     [
         ("cuda", [1, 1], r"gpus=\[1, 1\] has a GPU twice", "name each once"),
-        ("cuda:1", 2, "device='cuda:1' is one GPU, and gpus=2 are others", "device='cuda', gpus=2"),
+        (
+            "cuda:1",
+            2,
+            "device='cuda:1' names one GPU, so gpus=2 cannot stand beside it",
+            "device='cuda', gpus=2 opens GPU 0 and GPU 1; 'cuda:1' opens GPU 1 alone",
+        ),
         ("cuda:", None, "unknown device 'cuda:'", "choose auto, cuda or simulated"),
         ("cuda:x", None, "unknown device 'cuda:x'", "choose auto, cuda or simulated"),
         ("simulated:1", None, "unknown device 'simulated:1'", "choose auto, cuda or simulated"),
@@ -118,9 +135,9 @@ def test_an_open_device_has_its_gpus_already():
 
 
 def test_the_hint_of_too_few_gpus_names_what_works():
-    with pytest.raises(DeviceError, match="needs 2 GPUs, and simulated NVIDIA H200 is a device of 1") as caught:
+    with pytest.raises(DeviceError, match="needs 2 GPUs, and simulated NVIDIA H200 has 1") as caught:
         ss.compare(lambda x: ss.ops.to_gpu(x, 1), np.ones(4), device=ss.open_device("simulated"), progress=False)
-    assert caught.value.hint == "device='simulated', gpus=2; ss.open_device takes both, too"
+    assert caught.value.hint == "write device='simulated', gpus=2; ss.open_device takes both, too"
 
 
 def test_a_device_of_another_package_with_fewer_gpus(monkeypatch):

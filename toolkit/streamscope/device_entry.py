@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, SupportsIndex, TypeGuard
 
 from streamscope.arguments import shown
 from streamscope.doors import Door
 from streamscope.errors import DeviceError
+from streamscope.words import listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,11 @@ def split_choice(choice: str, gpus: object = None) -> tuple[str, tuple[int, ...]
     if not colon or name not in DEVICES or not DEVICES[name].numbered or not number.isdecimal():
         return choice, numbers
     if numbers is not None:
-        raise DeviceError(f"device={choice!r} is one GPU, and gpus={shown(gpus)} are others", hint=f"device={name!r}, gpus={shown(gpus)}")
+        opened = listed([f"GPU {one}" for one in numbers])
+        raise DeviceError(
+            f"device={choice!r} names one GPU, so gpus={shown(gpus)} cannot stand beside it",
+            hint=f"device={name!r}, gpus={shown(gpus)} opens {opened}; {choice!r} opens GPU {number} alone",
+        )
     return name, (int(number),)
 
 
@@ -88,16 +93,32 @@ def numbers_of(gpus: object) -> tuple[int, ...] | None:
     """Return the numbers of GPUs that ``gpus=`` means: the first n, or those in a list; None for the current GPU, which 1 means, too."""
     if gpus is None:
         return None
-    wrong = DeviceError(f"gpus={shown(gpus)} is neither a number of GPUs nor a list of their numbers", hint="gpus=2, or gpus=[0, 2]")
-    if isinstance(gpus, list | tuple | range):
-        if not gpus or any(isinstance(one, bool) or not hasattr(one, "__index__") or index(one) < 0 for one in gpus):
-            raise wrong
-        numbers = tuple(map(index, gpus))
-        if len(set(numbers)) < len(numbers):
-            raise DeviceError(f"gpus={shown(gpus)} has a GPU twice", hint="name each once")
-        return numbers
-    if isinstance(gpus, bool) or not hasattr(gpus, "__index__") or index(gpus) < 1:
-        raise wrong
+    if isinstance(gpus, list | tuple | range) and all(map(_is_whole, gpus)):
+        return _checked_numbers(gpus)
+    if not _is_whole(gpus):
+        raise _wrong_gpus(gpus, " is neither a number of GPUs nor a list of their numbers")
+    if index(gpus) < 1:
+        raise _wrong_gpus(gpus, ": a host has 1 or more GPUs")
     if index(gpus) > MOST_GPUS:
         raise DeviceError(f"gpus={shown(gpus)} is out of range", hint=f"1 to {MOST_GPUS}")
     return None if index(gpus) == 1 else tuple(range(index(gpus)))
+
+
+def _checked_numbers(gpus: Sequence[SupportsIndex]) -> tuple[int, ...]:
+    """Return the numbers in a list of GPUs."""
+    numbers = tuple(map(index, gpus))
+    if not numbers:
+        raise _wrong_gpus(gpus, ": the list names no GPU")
+    if min(numbers) < 0:
+        raise _wrong_gpus(gpus, ": GPUs are numbered from 0 on")
+    if len(set(numbers)) < len(numbers):
+        raise DeviceError(f"gpus={shown(gpus)} has a GPU twice", hint="name each once")
+    return numbers
+
+
+def _wrong_gpus(gpus: object, what: str) -> DeviceError:
+    return DeviceError(f"gpus={shown(gpus)}{what}", hint="gpus=2, or gpus=[0, 2]")
+
+
+def _is_whole(value: object) -> TypeGuard[SupportsIndex]:
+    return hasattr(value, "__index__") and not isinstance(value, bool)

@@ -141,9 +141,9 @@ def gpus_of(text: str | None, wrong: Callable[[str], Exception]) -> int | list[i
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
+    if not all(part.removeprefix("-").isdecimal() for part in parts):
         raise wrong(f"{text!r} is neither a number of GPUs nor a list of their numbers, such as 0,2")
-    if any(len(part) > _MOST_DIGITS for part in parts) or (len(parts) == 1 and not 1 <= int(text) <= MOST_GPUS):
+    if any(len(part) > _MOST_DIGITS or part.startswith("-") for part in parts) or (len(parts) == 1 and not 1 <= int(text) <= MOST_GPUS):
         raise wrong(f"{text!r} is out of range: 1 to {MOST_GPUS}, or a list of GPUs, such as 0,2")
     numbers = [int(part) for part in parts]
     if len(set(numbers)) < len(numbers):

@@ -31,8 +31,8 @@ def check_gpus(program: Program, device: Device) -> None:
     count = getattr(device, "gpus", 1)
     if program.gpus > count:
         raise DeviceError(
-            f"{program.name!r} needs {counted(program.gpus, 'GPU')}, and {device.info.name} is a device of {count}",
-            hint=f"device={device.info.kind!r}, gpus={program.gpus}; ss.open_device takes both, too",
+            f"{program.name!r} needs {counted(program.gpus, 'GPU')}, and {device.info.name} has {count}",
+            hint=f"write device={device.info.kind!r}, gpus={program.gpus}; ss.open_device takes both, too",
         )
 
 
