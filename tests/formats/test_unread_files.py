@@ -129,3 +129,13 @@ def test_numbers_of_64_bits_without_a_sign_are_read(tmp_path, number, of):
     assert ss.analysis.kernel_count(trace.spans) == 2
     if of in ("stream", "tid"):
         assert f"stream {number}" in trace.spans.lanes
+
+
+def test_a_missing_file_may_be_one_whose_name_begins_so(tmp_path):
+    for name in ("graph-0b1c.parquet", "graph-dual-5d2e.parquet", "graph-dual.html"):
+        (tmp_path / name).touch()
+    (tmp_path / "sync-1.parquet").mkdir()
+    for meant, name in (("graph.parquet", "graph-0b1c.parquet"), ("graph-dual.parquet", "graph-dual-5d2e.parquet")):
+        assert refused(tmp_path / meant, "there is no trace file") == f"did you mean {name}?"
+    for unlike in ("sync.parquet", "graph.json", ".parquet", "no/graph.parquet"):
+        assert refused(tmp_path / unlike, "there is no trace file").startswith("these can be read")

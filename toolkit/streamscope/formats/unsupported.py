@@ -56,10 +56,26 @@ _COMPARISON = re.compile(_FIRST + rb'"schema"\s*:\s*\d+\s*,\s*"workload"\s*:')
 
 
 def hint_of(path: Path) -> str:
-    """Return how to convert a file that is not read, by its suffix."""
+    """Return how to convert a file that is not read, by its suffix; of one that is not there, which name may be meant."""
+    if near := _named_alike(path):
+        return f"did you mean {near}?"
     return _NAMES.get(path.name) or next(
         (hint for ending, hint in _ENDINGS.items() if path.name.endswith(ending)), f"these can be read: {readable()}"
     )
+
+
+def _named_alike(path: Path) -> str | None:
+    """Return the shortest name in a folder that begins and ends like that of a missing file: those of a comparison end with a digest."""
+    start, _, ending = path.name.partition(".")
+    try:
+        if not start or path.exists():
+            return None
+        alike = [
+            each.name for each in path.parent.glob("*") if each.name.startswith(start) and each.name.endswith(ending) and each.is_file()
+        ]
+    except OSError:  # The folder cannot be looked into.
+        return None
+    return min(alike, key=lambda name: (len(name), name), default=None)
 
 
 def readable() -> str:
