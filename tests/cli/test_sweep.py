@@ -53,6 +53,8 @@ def test_wrong_results_are_code_3(capsys, monkeypatch):
     ("arguments", "code", "said"),
     [
         (("sweep", "branches"), 2, "there is no setting to sweep over"),
+        (("sweep", "data-parallel", "--gpus", "2,4"), 2, "for example --set gpus=2,4; at one point"),
+        (("sweep", "branches", "--gpus", "2"), 2, "for example --set size=1024,4096; at one point"),
         (("sweep", "branches", "--set", "depth=3"), 2, "no setting 'depth'"),
         (("sweep", "branches", "--set", "size"), 2, "'size' is not NAME=VALUE"),
         (("sweep", "nope", "--set", "size=3"), 2, "unknown workload 'nope'"),

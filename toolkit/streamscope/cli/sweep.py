@@ -41,7 +41,7 @@ def sweep(
         typer.Option(
             "--set",
             metavar="NAME=VALUE,…",
-            help="Values of a setting, or of streams, recorder, repeats or device; may be repeated, and all then meet all.",
+            help="Values of a setting, or of streams, recorder, repeats, gpus or device; may be repeated, and all then meet all.",
         ),
     ] = None,
     engines: Annotated[str | None, shared(options.ENGINES)] = None,
@@ -76,9 +76,10 @@ def sweep(
     from streamscope.files import suffix_of, writable_file
 
     grid = {setting: _values(text) for setting, text in setting_values(settings, WRONG_SETTING).items()}
-    if not grid:
-        raise WrongUsageError("there is no setting to sweep over", hint="for example --set size=1024,4096; at one point, use compare")
     on_gpus = gpus_of(gpus, WRONG_GPUS)
+    if not grid:
+        example = f"gpus={gpus}" if isinstance(on_gpus, list) else "size=1024,4096"  # To --gpus, 2,4 are two GPUs of a host.
+        raise WrongUsageError("there is no setting to sweep over", hint=f"for example --set {example}; at one point, use compare")
     if file is not None:
         suffix_of(writable_file(file), *Sweep("", ()).writers())
     try:
