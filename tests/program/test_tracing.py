@@ -519,6 +519,21 @@ def test_an_operation_in_a_block_of_another_gpu_is_refused():
     assert caught.value.hint == "copy it first, ss.ops.to_gpu(x, 1), or move the operation out of the block"
 
 
+@pytest.mark.parametrize(
+    ("use", "places"),
+    [
+        (lambda x, y: x + y, [0, 0]),
+        (lambda x, y: ss.ops.to_gpu(x, 1) + y, [0, 1]),
+        (lambda x, y: ss.ops.all_reduce([y, x]), [1, 0]),
+        (lambda x, y: x, [0, 0]),
+    ],
+    ids=["nothing says", "beside an operand", "in a list", "never used"],
+)
+def test_an_input_lies_where_it_is_first_used(use, places):
+    traced = ss.program(use).trace(*np.ones((2, 4)))
+    assert [traced.variables[number].gpu for number in traced.inputs] == places
+
+
 def test_copies_lead_out_of_a_block_of_a_gpu():
     def copied(x):
         y = x * 2

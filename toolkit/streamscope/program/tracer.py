@@ -637,9 +637,10 @@ def _labelling(name: str) -> Iterator[None]:
 def gpu(number: int) -> _GeneratorContextManager[None]:
     """Put variables on a GPU: ``with ss.gpu(1):`` inside a program; GPU 0 where there is no such block.
 
-    Inputs that nothing has used yet, `empty` and copies from the host come to lie there. An operation runs on the GPU on which its
-    arguments lie; in the block, that must be this one. `ops.to_gpu` copies from one to another. The number is the place in the device's
-    list of GPUs.
+    `empty` and copies from the host come to lie there, and so do inputs that nothing has used yet, unless their first use places them:
+    beside an argument that lies on a GPU, or in the list of a collective, whose places are GPUs. An operation runs on the GPU on which
+    its arguments lie; in the block, that must be this one. `ops.to_gpu` copies from one to another. The number is the place in the
+    device's list of GPUs.
 
     Parameters
     ----------
