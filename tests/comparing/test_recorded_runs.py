@@ -71,3 +71,11 @@ def test_a_gpu_is_measured_in_another_thread_as_well():
     assert all(run.correct for run in found.values())
     assert not found.device.simulated
     assert compared("cuda", Watching())["graph"].correct
+
+
+@pytest.mark.parametrize(("gpus", "said"), [(2, []), (4, []), (3, ["links of 3 GPUs are worked out from those measured on 2 and 4"])])
+def test_links_that_were_not_measured_are_told(gpus, said):
+    function, inputs = ss.workload("data-parallel").build(gpus=gpus, width=64, rows=64)
+    runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+    assert [note for note in runs["async"].trace.info.notes if "links" in note] == said
+    assert [note for note in runs.to_dict()["engines"]["async"]["flags"] if "links" in note] == said

@@ -9,14 +9,17 @@ from functools import partial
 import numpy as np
 
 from streamscope.arguments import shown
+from streamscope.devices.link_model import LinkModel
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.measuring.case import Case, Checked, uncollected
+from streamscope.program.operation import Program
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.origins import memory_of_program, origins_of_program
 from streamscope.recording.recorders import STAYED, Recorder, checked_recorder, cupti_stayed, recorder_of
 from streamscope.trace.trace import Trace
+from streamscope.words import listed
 
 _LEDGER = ("events", "stamps", "cupti")
 """All recorders of a GPU. CUPTI is the last, in case that it stays in the process, which then launches more slowly."""
@@ -65,6 +68,7 @@ def recorded_traces(
     ``checked``: by engine.
     ``begin``: told of each engine before it is recorded.
     """
+    said = _links_worked_out(device, case.program)
     # The run that was timed and checked is the recorded one: another would be the same.
     if device.repeats_exactly and device.log is not None:
         origins = uncollected(origins_of_program, case.program.with_reuse, device.estimate_ns)
@@ -73,13 +77,13 @@ def recorded_traces(
         for engine, each in checked.items():
             begin(engine)
             assert each.run is not None
-            yield engine, uncollected(log.trace, each.prepared, each.run, origins, memory)
+            yield engine, _noted(uncollected(log.trace, each.prepared, each.run, origins, memory), said)
         return
     if asked.runs(device) == 1:
         recorder = recorder_of(device, asked.recorder)
         for engine, each in checked.items():
             begin(engine)
-            yield engine, _record(recorder, case, each.prepared)
+            yield engine, _noted(_record(recorder, case, each.prepared), said)
         return
     chosen = asked.recorder
     traces: dict[str, dict[str, Trace]] = {engine: {} for engine in checked}
@@ -108,6 +112,16 @@ def _record(recorder: Recorder, case: Case, prepared: Prepared) -> Trace:
     reload = partial(case.reload, prepared)
     reload()
     return _noted(recorder.record(prepared, reload), [STAYED] * stayed)
+
+
+def _links_worked_out(device: Device, program: Program) -> list[str]:
+    """Say of a simulated host which numbers of a program's GPUs its links were not measured for."""
+    links = getattr(device, "links", None)
+    if not isinstance(links, LinkModel) or program.gpus < 2:
+        return []
+    used = {program.gpus, *(len(launch.collective.gpus) for launch in program.launches() if launch.collective is not None)}
+    unmeasured, measured = ([str(gpus) for gpus in sorted(found)] for found in (used - {*links.collective_points}, links.collective_points))
+    return [f"links of {listed(unmeasured)} GPUs are worked out from those measured on {listed(measured)}"] if unmeasured else []
 
 
 def _noted(trace: Trace, notes: list[str]) -> Trace:
