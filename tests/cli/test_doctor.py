@@ -35,7 +35,7 @@ def test_this_machine():
     diagnosis = diagnose()
     assert diagnosis.can_run
     checks = by_name(diagnosis)
-    assert checks["simulated device"].found == "simulated NVIDIA H200"
+    assert checks["simulated device"].found == "simulated NVIDIA H200, up to 8 GPUs"
     assert "kB" in checks["timeline"].found
     for check in diagnosis.checks:
         assert check.found
@@ -50,7 +50,13 @@ def test_a_machine_without_a_gpu_lacks_nothing(monkeypatch):
     assert diagnosis.device == "simulated"
     assert diagnosis.can_run
     assert {check.state for check in gpu} == {"unneeded"}
-    assert {check.name for check in gpu} == {"GPU", "CuPy", "cuda-bindings", "cuBLAS", "cuDNN", "CUPTI"}
+    assert {check.name for check in gpu} == {"GPU", "CuPy", "cuda-bindings", "cuBLAS", "cuDNN", "CUPTI", "NCCL"}
+
+
+def test_a_machine_without_a_gpu_needs_no_nccl(monkeypatch):
+    monkeypatch.setattr(doctor, "_driver", lambda: ("no NVIDIA driver", []))
+    without(monkeypatch, "nvidia-nccl-cu13", "nvidia-nccl-cu12")
+    assert by_name(diagnose())["NCCL"].found == "not installed; for several GPUs, needed only with a GPU"
 
 
 @pytest.mark.parametrize(("driver", "extra"), [("CUDA 12.8 (570.1)", "cuda12"), ("CUDA 13.0", "cuda13")])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from streamscope.device_entry import MOST_GPUS
 from streamscope.engine_entry import DEFAULT_ENGINE
 from streamscope.errors import CompilationError, StreamscopeError
 from streamscope.results import widgets
@@ -92,7 +93,7 @@ def _gpu() -> Iterator[Check]:
         yield Check(topic, "GPU", "unneeded", driver, todo)
         for name, packages in _GPU_PACKAGES.items():
             if name != "NVRTC":  # which needs no GPU
-                use = f"{_FOR_CUPTI}, " if name == "CUPTI" else ""
+                use = f"{_USES[name]}, " if name in _USES else ""
                 yield Check(topic, name, "unneeded", _versions(packages) or f"not installed; {use}needed only with a GPU")
         return
     extra = f"pip install '.[cuda{12 if driver.startswith('CUDA 12') else 13}]' in the clone"
@@ -146,10 +147,13 @@ _GPU_PACKAGES = {
     "cuBLAS": ("nvidia-cublas", "nvidia-cublas-cu12"),
     "cuDNN": ("nvidia-cudnn-frontend",),
     "CUPTI": ("cupti-python",),
+    "NCCL": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
 }
 
 
 _FOR_CUPTI = "for ss.record"
+_USES = {"CUPTI": _FOR_CUPTI, "NCCL": "for several GPUs"}
+"""Of packages that not everybody with a GPU needs."""
 
 
 def _version_of(package: str) -> str | None:
@@ -226,7 +230,7 @@ def _simulate() -> str:
 
     device = SimulatedDevice()
     _run(device, lambda x: x + x, np.arange(8, dtype=np.float32))
-    return device.info.name
+    return f"{device.info.name}, up to {MOST_GPUS} GPUs"
 
 
 def _compile() -> str:
