@@ -62,7 +62,7 @@ def test_each_gpu_is_measured_by_itself_and_the_busiest_is_at_the_top():
     assert (found.gpu_busy_us, [stream.name for stream in found.streams]) == (106, ["GPU 1 main", "GPU 1 comm", "GPU 1 peer copy"])
     whole = {"gpus": (), "links": (), "warnings": (), "mean_exposed_us": None, "mean_hidden_us": None}
     assert replace(found, info=other.info, **whole) == replace(other, warnings=())
-    assert "step · dual · 2 × NVIDIA H100 · GPU 1, the busiest of 2" in repr(found)
+    assert "step · dual · 2 × NVIDIA H100 · GPU 1 of 2, which has most work" in repr(found)
 
 
 def test_waiting_transfer_and_bandwidth_of_collectives_by_hand():

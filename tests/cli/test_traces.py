@@ -67,7 +67,7 @@ def test_several_gpus_stand_side_by_side_and_one_can_be_chosen(tmp_path, capsys)
     path = of_gpus(tmp_path / "two.json", gpu0=9, gpu1=5)
     assert main(["read", path]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "two · kineto · GPU 0 and GPU 1 · GPU 0, the busiest of 2"
+    assert lines[0] == "two · kineto · GPU 0 and GPU 1 · GPU 0 of 2, which has most work"
     assert [line.split()[:3] for line in lines if re.match(r"\d +\d", line)][:2] == [["0", "1", "9.00"], ["1", "1", "5.00"]]
     assert main(["read", path, "--gpu", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -196,7 +196,7 @@ def test_of_a_file_with_several_gpus_all_are_shown_and_each_can_be_had(tmp_path)
         assert (content["gpu"], content["gpus"]) == (shown, [0, 3])
         assert f" {name} " in content["title"]
         trace = ss.read(path, gpu=gpu)
-        assert content["finding"].startswith("GPU 0, the busiest of 2, is busy " if gpu is None else "The GPU is busy ")
+        assert content["finding"].startswith("GPU 0 of 2, which has most work, is busy " if gpu is None else "The GPU is busy ")
         assert [each["gpu"] for each in content["header"]["groups"][0]["gpus"]] == ([0, 3] if gpu is None else [shown])
         assert (int(trace.spans.is_kind({SpanKind.KERNEL}).sum()), block) == (kernels, encode(as_groups([trace])).block)
         assert ("gpu=3" in content["further"]) is (gpu == 3)

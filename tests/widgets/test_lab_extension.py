@@ -235,7 +235,7 @@ def test_each_gpu_of_a_file_with_several_can_be_chosen(page):
     choice = page.locator(f"{SHOWN} > label select")
     assert choice.locator("option").all_inner_texts() == ["all 2 GPUs", "GPU 0", "GPU 3"]
     assert choice.input_value() == ""
-    assert page.locator(f"{SHOWN} > p").inner_text().startswith("GPU 0, the busiest of 2, is busy ")
+    assert page.locator(f"{SHOWN} > p").inner_text().startswith("GPU 0 of 2, which has most work, is busy ")
     choice.select_option("GPU 3")
     page.wait_for_function(f"{TIMELINE}?.layout && document.querySelector({SHOWN!r}).innerText.includes('two · kineto · second')")
     assert choice.input_value() == "3"

@@ -177,7 +177,7 @@ def finding_of(trace: Trace, found: Summary | None = None) -> str:
     said = NATURE_WORDS[nature_of(trace.info)]
     if not found.kernel_count or not found.span_us:
         return f"{said}No kernel runs in this trace."
-    which = f"GPU {found.gpu}, the busiest of {len(found.gpus)}," if found.gpus else "The GPU"
+    which = f"GPU {found.gpu} of {len(found.gpus)}, which has most work," if found.gpus else "The GPU"
     busy = f"{said}{which} is busy {percent(found.gpu_busy_us / found.span_us)} of {time_text(found.span_us * 1000)}"
     causes = {
         "waits for the host": found.idle.host_wait_ns / 1000,

@@ -203,7 +203,7 @@ class Summary(Result):
     added : mapping of str to float or None
         Further metrics by name: those of other packages.
     gpu : int or None
-        Which GPU the metrics are of: the busiest, where the trace has several.
+        Which GPU the metrics are of: the one with most work, where the trace has several.
     gpus : tuple of Summary
         Of a trace of several GPUs, the summary of each.
     collective_wait_us, collective_transfer_us, waited_for_us : float or None
@@ -395,7 +395,7 @@ class Summary(Result):
     @property
     def title(self) -> str:
         """Program, engine and device; simulated times are called so. Of several GPUs, it says which one is meant."""
-        which = f" · GPU {self.gpu}, the busiest of {len(self.gpus)}" if self.gpus else ""
+        which = f" · GPU {self.gpu} of {len(self.gpus)}, which has most work" if self.gpus else ""
         return f"{self.info.program} · {self.info.engine} · {device_words(self.info.device)}{which}"
 
     def rows(self) -> Iterator[tuple[str, str, str]]:

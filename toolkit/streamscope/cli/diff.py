@@ -32,7 +32,7 @@ def diff(
             "--gpu",
             metavar="N",
             min=0,
-            help="Which GPU of files with several; by default the busiest of A, if B has it.",
+            help="Which GPU of files with several; by default the one with most work in A, if B has it.",
             show_default=False,
         ),
     ] = None,
