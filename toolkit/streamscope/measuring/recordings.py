@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamscope.arguments import shown
-from streamscope.devices.link_model import LinkModel
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
@@ -20,6 +20,9 @@ from streamscope.recording.origins import memory_of_program, origins_of_program
 from streamscope.recording.recorders import STAYED, Recorder, checked_recorder, cupti_stayed, recorder_of
 from streamscope.trace.trace import Trace
 from streamscope.words import listed
+
+if TYPE_CHECKING:
+    from streamscope.devices.link_model import LinkModel
 
 _LEDGER = ("events", "stamps", "cupti")
 """All recorders of a GPU. CUPTI is the last, in case that it stays in the process, which then launches more slowly."""
@@ -116,8 +119,8 @@ def _record(recorder: Recorder, case: Case, prepared: Prepared) -> Trace:
 
 def _links_worked_out(device: Device, program: Program) -> list[str]:
     """Say of a simulated host which numbers of a program's GPUs its links were not measured for."""
-    links = getattr(device, "links", None)
-    if not isinstance(links, LinkModel) or program.gpus < 2:
+    links: LinkModel | None = getattr(device, "links", None) if device.info.simulated else None
+    if links is None or program.gpus < 2:
         return []
     used = {program.gpus, *(len(launch.collective.gpus) for launch in program.launches() if launch.collective is not None)}
     unmeasured, measured = ([str(gpus) for gpus in sorted(found)] for found in (used - {*links.collective_points}, links.collective_points))
