@@ -143,7 +143,7 @@ def read_file(path: Path, rank: int | None, damaged: Literal["refuse", "skip"]) 
         from streamscope.analysis.gpus import busiest_gpu  # Processes that read start sooner without all of the analysis.
 
         gpu = busiest_gpu(trace)
-        return [RankFile(path, trace.of_gpu(gpu), rank, f"only GPU {gpu}, the busiest of {len(trace.gpus)}")]
+        return [RankFile(path, trace.of_gpu(gpu), rank, f"only GPU {gpu} of {len(trace.gpus)}, which has most work")]
     # Into a file of Kineto, ranks of several hosts may have been merged. All other recorders have one clock.
     recording = None if trace.info.recorder == "kineto" else path.name
     return [RankFile(path, trace.of_gpu(gpu), None, recording=recording) for gpu in trace.gpus]
