@@ -61,6 +61,15 @@ def test_the_parts_add_up_to_the_makespan(spans, makespan_ns):
     assert m.host_function_us <= m.idle_us + 1e-9
 
 
+def test_communication_of_one_gpu_is_told_by_the_names_of_its_kernels():
+    """Captured code of one rank has no collectives of a program, and its kernels are NCCL's."""
+    rows = [("kernel", "gemm", "main", 0, 30), ("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "comm", 20, 60)]
+    info = TraceInfo("graph", "p", DeviceInfo("cuda", "card"))
+    found = measure(Trace(SpanTable.of(*rows), info), [60])
+    assert (found.communication_us, found.exposed_us, found.hidden_us) == (0.04, 0.03, 0.01)
+    assert measure(Trace(SpanTable.of(rows[0]), info), [60]).communication_us is None
+
+
 def test_an_empty_trace(make_trace):
     m = measure(make_trace(), REPEATS_NS)
     assert (m.gpu_busy_us, m.overlap, m.kernel_count, m.idle_us, m.other_idle_us) == (0, 0, 0, 100, 100)

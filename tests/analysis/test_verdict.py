@@ -367,5 +367,7 @@ def test_of_several_gpus_one_is_named_and_communication_is_told():
         "others wait 2.00 µs each for GPU 1, which has more work. A second stream and one for communication on each GPU inside a graph "
         "make it 2.0× faster. Fastest: graph-dual."
     )
+    of_capture = replace(found, checked=False, checked_against=NOTHING).communicated
+    assert of_capture == f"{found.communicated} It is that of one rank, as if all others came in time."
     assert streams_words({**plan, "streams": 1}) == "a stream for communication on each GPU"
     assert streams_words({"streams": 2, "gpus": 2, "communication": 0}) == "a second stream on each GPU"

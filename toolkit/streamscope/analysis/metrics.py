@@ -102,7 +102,7 @@ class EngineMetrics(Result):
         Further metrics by name: those of other packages.
     communication_us, exposed_us, hidden_us : float or None
         Time of communication between GPUs, and that of it beside which no kernel computes, or one does (`work_split`). None where the
-        trace is of one GPU and has neither collectives nor copies between GPUs.
+        trace is of one GPU and has neither collectives, copies between GPUs nor kernels that communicate by their names.
     collective_wait_us, collective_transfer_us, waited_for_us : float or None
         `collective_wait_ns`, `collective_transfer_ns` and `waited_for_ns`.
     bus_bandwidth, busy_imbalance : float or None
@@ -289,10 +289,10 @@ def of_collectives(trace: Trace, gpu: int | None = None, times: CollectiveTimes 
 
 
 def _communication(trace: Trace, *, several: bool) -> dict[str, float]:
-    """Return the metrics of communication; none for a trace that can have no communication between GPUs."""
-    if not (several or len(trace.collectives) or len(trace.peers)):
-        return {}
+    """Return the metrics of communication; none for a trace of one GPU that has none. Of captured code, names of kernels tell."""
     work = work_split(trace)
+    if not (several or len(trace.collectives) or len(trace.peers) or work.communication_ns):
+        return {}
     found = (work.communication_ns, work.exposed_communication_ns, work.hidden_communication_ns)
     return dict(zip(("communication_us", "exposed_us", "hidden_us"), (time_ns / 1000 for time_ns in found), strict=True))
 

@@ -248,7 +248,8 @@ class Verdict:
             for engine, one in self.beside.items()
             if one.communication_us
         ]
-        return f"Communication{self._where} takes {listed(told)}." if told else ""
+        one_rank = " It is that of one rank, as if all others came in time." if self.checked_against == NOTHING else ""
+        return f"Communication{self._where} takes {listed(told)}.{one_rank}" if told else ""
 
     @property
     def _where(self) -> str:
