@@ -279,6 +279,15 @@ class TestJobsThatHostsHoldUp:
         assert job.late == ()
         assert f"No rank is late by what it does, but by the pace of its host. Rank {len(pace) - 1} is late in 8 of 8" in job.verdict
 
+    def test_a_simulated_host_that_launches_for_all_is_not_told_to_be_recorded(self):
+        ranks = held_up((50, 90)).ranks
+        info = ranks[0].trace.info
+        info = replace(info, device=replace(info.device, kind="simulated"))
+        job = Job.of([replace(rank, trace=replace(rank.trace, info=replace(info, rank=rank.number))) for rank in ranks])
+        assert job.late == ()
+        assert job.verdict.startswith("No rank is late by what it does. Rank 1 is late in 8 of 8")
+        assert job.verdict.endswith("One simulated host launches for all ranks, and for this one last.")
+
     def test_a_host_that_sleeps_is_late_whatever_its_pace(self):
         (late,) = held_up((50, 60), sleeps_us=400).late
         assert (late.rank, late.cause, late.pattern) == (1, "host late", "persistent")

@@ -22,7 +22,7 @@ from streamscope.files import filled_whole
 from streamscope.ranks.clocks import Clocks, clocks_of
 from streamscope.ranks.critical_path import JobPath, path_of
 from streamscope.ranks.imbalance import imbalance_of
-from streamscope.ranks.late import PACE, Late, late_ranks
+from streamscope.ranks.late import PACES, Late, late_ranks
 from streamscope.ranks.matching import BOTH_WAYS, Matched, matched
 from streamscope.ranks.merged import merged_trace
 from streamscope.ranks.rank import Rank
@@ -141,7 +141,7 @@ class Job(Result):
     @property
     def late(self) -> tuple[Late, ...]:
         """Ranks that make collectives late, and why; worst first."""
-        return tuple(each for each in self._late_and_paced if each.cause != PACE)
+        return tuple(each for each in self._late_and_paced if each.cause not in PACES)
 
     @cached_property
     def _late_and_paced(self) -> tuple[Late, ...]:
@@ -445,7 +445,8 @@ class Job(Result):
                 )
             return told
         if self._late_and_paced:
-            return f"No rank is late by what it does, but by the pace of its host. {self._late_and_paced[0].words}"
+            first = self._late_and_paced[0]
+            return f"No rank is late by what it does{', but by the pace of its host' * (first.cause == 'pace')}. {first.words}"
         if not self.matched.whole.any():
             return "No collective is in the traces of several ranks, so nothing tells who waited for whom."
         if self.matched.parts.is_kind(BOTH_WAYS)[self.matched.operation >= 0].all():
@@ -455,7 +456,7 @@ class Job(Result):
     @property
     def further(self) -> tuple[str, ...]:
         """Sentences on more ranks, behind the verdict: those that are late, then those whose hosts are slow."""
-        paced = [each for each in self._late_and_paced if each.cause == PACE]
+        paced = [each for each in self._late_and_paced if each.cause in PACES]
         return tuple(each.words for each in (*self.late, *paced)[1:])
 
     def table_rows(self) -> list[tuple[str, ...]]:

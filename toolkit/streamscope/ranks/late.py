@@ -133,12 +133,14 @@ _REASONS = {
     "link": "The cause is the link: transfers of {where} take longer there.",
     "unknown": "What makes it late is not in the traces.",
     "pace": "Its host launches everything more slowly. Hosts differ so while they are recorded: measure the step without a recorder.",
+    "order": "One simulated host launches for all ranks, and for this one last.",
 }
 
 
 _UNKNOWN = ("unknown", "", "")
-PACE = "pace"
-"""Cause that is no rank's own: its host does all more slowly, by less than hosts that do the same may differ."""
+PACES = frozenset({"pace", "order"})
+"""Causes that are no rank's own: its host does all more slowly, by less than hosts that do the same may differ; or one host launches for
+all ranks, one after the other."""
 _OF_HOSTS = frozenset({"host call", "host late"})
 
 
@@ -158,7 +160,7 @@ def late_ranks(
     to do in each, if they are not late for just that now and then.
     """
     found = _told(ranks, matched, waits, steps, length_ns, *_events(matched, clocks, waits, steps))
-    if any(late.pattern == "persistent" and late.cause not in (_UNKNOWN[0], PACE) for late in found):
+    if any(late.pattern == "persistent" and late.cause not in (_UNKNOWN[0], *PACES) for late in found):
         return found
     hidden = {late.rank: late for late in _hidden(ranks, matched, waits, steps)}
     explained = list[Late]()
@@ -251,7 +253,7 @@ def _told(
             continue
         cause, where, under = _cause(ranks, matched, waits, at, own)
         latest = own[[waits.late_ns[own].argmax()]]
-        if cause in _OF_HOSTS and len(own) > 1 and _cause(ranks, matched, waits, at, np.setdiff1d(own, latest))[0] == PACE:
+        if cause in _OF_HOSTS and len(own) > 1 and _cause(ranks, matched, waits, at, np.setdiff1d(own, latest))[0] in PACES:
             own = latest  # A host that stumbles once is no slow one.
         own_ns = float(all_costs_ns[own].sum())
         if cause == "waiting" or own_ns < _PART * cost_ns.sum():
@@ -450,8 +452,9 @@ def _host_cause(
         return "host call", name, ""
     gaps_ns = _launch_gaps_ns(ranks[late], matched, late, operations)
     beyond_ns = [_beyond_pace_ns(gaps_ns, _launch_gaps_ns(ranks[at], matched, at, operations)) for at in others]
-    paced = len(gaps_ns) and float(np.median(beyond_ns)) < EXPLAINS * idle_ns
-    return (PACE, "", "") if paced else ("host late", own.behind_gap, "")
+    if not len(gaps_ns) or float(np.median(beyond_ns)) >= EXPLAINS * idle_ns:
+        return "host late", own.behind_gap, ""
+    return ("order" if ranks[late].trace.info.device.simulated else "pace"), "", ""
 
 
 def _host_ns(rank: Rank, matched: Matched, at: int, operations: IntArray) -> dict[str, float]:
