@@ -194,6 +194,16 @@ def test_the_pass_with_the_median_makespan_is_shown_or_the_next_that_is_as_long_
     assert events._shown(runs, replays_ns).makespan_ns == shown
 
 
+@pytest.mark.parametrize(("workload", "engine", "longer"), [("branches", "graph-dual", True), ("elementwise-chain", "graph", False)])
+def test_a_graph_without_branches_runs_in_one_way_however_long_cupti_saw_it(workload, engine, longer, monkeypatch):
+    prepared = prepared_workload(workload, engine)
+    seen = kernel_times([DeviceLogRecorder(prepared.device, prepared.device.log).record(prepared).spans])
+    told = []
+    monkeypatch.setattr("streamscope.recording.events._shown", lambda passes, replays_ns: told.append(replays_ns) or passes[0])
+    replace(EventRecorder.on(prepared.device), seen=seen).record(prepared)
+    assert told == [seen.replays_ns if longer else 0.0]
+
+
 @pytest.mark.parametrize(("engine", "told", "noted"), [("graph-dual", False, True), ("graph-dual", True, False), ("graph", False, False)])
 def test_a_recording_says_how_far_exposed_shares_may_be_off_where_cupti_tells_nothing(engine, told, noted, monkeypatch):
     prepared = prepared_workload("data-parallel", engine)

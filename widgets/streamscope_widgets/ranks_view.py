@@ -62,7 +62,7 @@ def ranks_tables(job: Job) -> list[Html]:
 def waiting_svg(job: Job, most_us: float | None = None, title: str = "") -> str:
     """Return a heat map by rank and step as an SVG document: red where a rank waits, blue where others wait longer for it.
 
-    ``most_us`` is what is dark, by default the longest of both.
+    ``most_us``: time of the darkest cell, by default the longest of both.
 
     Raises
     ------

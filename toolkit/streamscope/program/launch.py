@@ -133,8 +133,8 @@ class Cost:
     touched_bytes: int = 0
     """Bytes of the sectors that threads touch at a time, where these are more than ``bytes``: caches hand them out again and again."""
     reuse: tuple[tuple[int, int, bool], ...] = ()
-    """Bytes of its larger operands and results, of what the program uses between their last use and this one, and whether it reads them;
-    see `Program.with_reuse`."""
+    """For each of its larger operands and results: its bytes, the bytes of all data used since its last use, and whether it is read; see
+    `Program.with_reuse`."""
 
     @property
     def kernels(self) -> tuple[Cost, ...]:

@@ -239,7 +239,7 @@ def _numbered(found: Sequence[RankFile]) -> dict[int, RankFile]:
 
 
 def _check_one_engine(found: Sequence[RankFile]) -> None:
-    """Refuse runs of several engines, as `compare` leaves them in its folder; what other programs ran has no engine."""
+    """Refuse runs of several engines, as `compare` leaves them in its folder. Traces of other programs have no engine."""
     files: dict[str, str] = {}
     for one in found:
         info = one.trace.info

@@ -45,7 +45,7 @@ class Node:
 
     @property
     def communicator(self) -> object:
-        """What carries out the collective that it is a part of; None for any other node."""
+        """Communicator of the collective that it is a part of; None for any other node."""
         collective = self.content.launch.collective if isinstance(self.content, BoundLaunch) else None
         return None if collective is None else collective.communicator
 
