@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,43 @@ def test_a_signal_while_something_runs(tmp_path, monkeypatch, capsys, number, ct
     finally:
         signal.signal(signal.SIGINT, before)
     assert not any(tmp_path.iterdir())
+
+
+@signals
+def test_a_signal_where_python_ignores_exceptions(tmp_path, monkeypatch, capsys, number):
+    """In the callback of a weak reference, as `importlib` has them; found by a signal that came there."""
+
+    class Held:
+        pass
+
+    def collected(_):
+        signal.raise_signal(number)
+
+    def stopped(*_, **__):
+        held = Held()
+        noticed = weakref.ref(held, collected)
+        del held
+        assert noticed() is None
+        for _ in range(1000):
+            time.sleep(0.01)
+        raise ValueError("it went on")
+
+    monkeypatch.setattr(comparing, "compare", stopped)
+    assert main((*SMALL, "--out", str(tmp_path / "out"))) == 128 + number
+    assert capsys.readouterr() == ("", SIGNALS[number])
+    assert not any(tmp_path.iterdir())
+
+
+def test_other_exceptions_that_python_ignores_are_shown(monkeypatch, capsys):
+    class Broken:
+        def __del__(self):
+            raise ValueError("in a finalizer")
+
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    monkeypatch.setattr(comparing, "compare", lambda *_, **__: (Broken(), signal.raise_signal(signal.SIGTERM)))
+    assert main(SMALL) == 143
+    assert "ValueError: in a finalizer" in capsys.readouterr().err
+    assert sys.unraisablehook is sys.__unraisablehook__
 
 
 def test_a_signal_that_is_ignored_stays_ignored(monkeypatch, capsys):

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 # The C functions: `signal` itself imports enumerations first.
 import _signal  # type: ignore[import-not-found]
+import _thread
 import errno
 import sys
+import time
 from collections.abc import Sequence
 from types import FrameType
 
@@ -53,6 +55,7 @@ class Stops:
     """Makes Ctrl-C, SIGTERM and SIGHUP raise a `StoppedError` in the main thread, so that open files are closed and removed.
 
     Signals that are ignored, as SIGHUP is under nohup, stay ignored. SIGTERM and SIGHUP wait where Ctrl-C is deferred.
+    Python ignores what is raised in a ``__del__`` or in the callback of a weak reference; a signal that comes there is sent again.
     """
 
     def __init__(self) -> None:
@@ -61,6 +64,7 @@ class Stops:
         self.over = False
         """Whether signals come too late to stop anything."""
         self._before: dict[int, object] = {}
+        self._report = sys.unraisablehook
 
     def begin(self) -> None:
         """Set the handlers; in other threads than the main one, which get no signals, do nothing."""
@@ -71,10 +75,12 @@ class Stops:
             self._before[_signal.SIGINT] = _signal.signal(_signal.SIGINT, self._stop)
         except ValueError:
             return
+        sys.unraisablehook = self._ignored
 
     def end(self, *, for_good: bool = False) -> None:
         """Put back the handlers that were there; ``for_good`` tells that the process ends, where Python's own would print a traceback."""
         self.over = True
+        sys.unraisablehook = self._report
         for number, handler in self._before.items():
             _signal.signal(number, _signal.SIG_DFL if for_good and callable(handler) else handler)
 
@@ -87,6 +93,19 @@ class Stops:
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         """Let the current handler of Ctrl-C handle another signal: `_stop`, or the one that defers it."""
         _signal.getsignal(_signal.SIGINT)(number, frame)
+
+    def _ignored(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Send the signal again whose exception Python has just ignored."""
+        if self.number is None or not issubclass(unraisable.exc_type, StoppedError):
+            self._report(unraisable)
+        else:
+            _thread.start_new_thread(_send_soon, (self.number,))
+
+
+def _send_soon(number: int) -> None:
+    """Send the main thread a signal when it has left the place where exceptions are ignored."""
+    time.sleep(0.01)
+    _thread.interrupt_main(number)  # type: ignore[arg-type]  # Numbers will do: `signal`, which has the names, is not imported.
 
 
 def _run(arguments: Sequence[str]) -> int:
