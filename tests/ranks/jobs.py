@@ -51,7 +51,8 @@ def planted(
 
     ``slow``, ``idle``: for a step and a kernel, which rank takes so many µs longer, or begins so many µs later.
     ``missing``: how many of its first all-reduces a rank's file lacks. ``groups``: ranks that reduce together; by default all.
-    ``buffered_us``: how much later the rank that began last ends: what others sent lies in its buffers.
+    ``buffered_us``: how much later the rank that began last ends, of transfers of 30 µs, if it began so much
+    later: what others sent lies in its buffers.
     """
     rng = np.random.default_rng(seed)
     offset_ns, drift = rng.uniform(-offset_s, offset_s, count) * 1e9, rng.uniform(-ppm, ppm, count) * 1e-6
@@ -70,7 +71,7 @@ def planted(
                 members = list(group)
                 start = end[members] + 1000 + rng.uniform(0, 500, len(members))
                 done = start.max() + 30e3 + rng.normal(0, 500, len(members))
-                done[start.argmax()] += buffered_us * 1e3
+                done[start.argmax()] += min(buffered_us * 1e3, start.max() - np.sort(start)[-2:][0])
                 for rank, one, other in zip(members, start, done, strict=True):
                     rows[rank] += [(f"k{at}", "main", begin[rank], end[rank]), (REDUCE, "nccl", one, other)]
                     now[rank] = other

@@ -103,5 +103,5 @@ def _without_extras(plan: Plan) -> Plan:
 
 
 def job_of(trace: Trace, gpus: Sequence[int] | None = None) -> Job:
-    """Return the job whose ranks are the GPUs of a trace."""
-    return Job.of([Rank(number, "", trace.of_gpu(number)) for number in gpus or trace.gpus])
+    """Return the job whose ranks are the GPUs of a trace: they share its clock."""
+    return Job.of([Rank(number, "", trace.of_gpu(number), recording="") for number in gpus or trace.gpus])

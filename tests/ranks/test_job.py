@@ -30,7 +30,7 @@ def by_hand() -> Job:
         reduces = np.flatnonzero(spans.name == spans.names.index("ncclAllReduce"))
         found = Collectives.from_columns(reduces, "all_reduce", nbytes=3_000_000, ranks=2, communicator="w", sequence=range(4))
         info = TraceInfo("kineto", f"r{number}", DeviceInfo("cuda", "NVIDIA H100"), "kineto", rank=number, zero_ns=0)
-        ranks.append(Rank(number, f"{number}.json", Trace(spans, info, collectives=found)))
+        ranks.append(Rank(number, f"{number}.json", Trace(spans, info, collectives=found), host="n"))
     return Job.of(ranks)
 
 
@@ -45,7 +45,7 @@ def test_waiting_transfer_and_bandwidth_by_hand():
     first, second = job.to_dict()["ranks"]
     assert (first["busy_us"], first["waiting_us"], first["transfer_us"], first["exposed_us"]) == (360, 120, 120, 230)
     assert (second["busy_us"], second["waiting_us"], second["transfer_us"], second["exposed_us"]) == (360, 0, 120, 120)
-    assert first["host"] is None
+    assert first["host"] == "n"
     assert first["gpu"] == "NVIDIA H100"
 
 

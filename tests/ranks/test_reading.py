@@ -17,7 +17,9 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>
 
 
 def rank_file(number, *, world=None, shift_ns=0, late_ns=0, steps=4, base_ns=1_763_000_000_000_000_000, seq=True):
-    """Return a Kineto file: in each step of 200 µs a kernel of 100 µs and an all-reduce that ends at 150 µs."""
+    """Return a Kineto file: in each step of 200 µs a kernel of 100 µs and an all-reduce that ends at 180 µs, on a late rank 8 % of the
+    transfer later.
+    """
     events = []
     for step in range(steps):
         at = shift_ns + 200_000 * step
@@ -28,7 +30,7 @@ def rank_file(number, *, world=None, shift_ns=0, late_ns=0, steps=4, base_ns=1_7
             call("cudaLaunchKernel", at, at + 3000, 2 * step + 1),
             call("cudaLaunchKernel", at + 4000, at + 6000, 2 * step + 2),
             kernel("gemm", at + 10_000, begin - 1000, 2 * step + 1),
-            kernel(NCCL, begin, at + 180_000 + number * 100, 2 * step + 2, stream=20, **said),
+            kernel(NCCL, begin, at + 180_000 + number * 100 + 5_200 * (late_ns > 0), 2 * step + 2, stream=20, **said),
         ]
     beside = {} if world is None else {"distributedInfo": {"rank": number, "world_size": world}}
     return dumps(content(events, baseTimeNanoseconds=base_ns, **beside))

@@ -31,12 +31,19 @@ _ROUNDS = 400
 _TOLERANCE_NS = 0.5
 _SURE = 4.0
 """A drift is believed that is so many times its error."""
-_NEAREST = 0.1
-"""Of differences that are all off to one side, this quantile is taken."""
-_LEAST_SIDE = 3
-"""A side has so many differences at least."""
-_EVEN = 0.25
-"""And so large a part of those of the other side, to be taken for nearer than a clock that two ranks share."""
+_LATER, _RECEIVER_LATER, _MOST_LATER = 0.08, 0.3, 0.6
+"""The last of two to begin a collective ends later by such a part of the transfer (0 to 0.2 on H100 and H200), a receiver that waited for
+its message later than the sender by such a part (0.24 to 0.57), and neither by more than the third."""
+_LATER_NS = 25_000
+"""The longest that was seen, of transfers of up to 0.25 ms: no more is assumed of longer ones."""
+_SHORTEST = 0.75
+"""So many of the operations of two ranks count, those with the shortest transfers: work beside the others makes their ends uneven."""
+_DOUBT = 0.12
+"""Ends tell another part if that explains them better: by so much of what it differs by, in transfers."""
+_TRIED_OFFSETS, _TRIED_PARTS, _MOST_TOLD = 41, 31, 256
+"""What is tried, against so many operations at most."""
+_LEAST_SIDE, _EVEN = 3, 0.25
+"""Ends are nearer than a clock that two ranks share if each began last so often, and for such a part of the other one's times."""
 _TURNS = 8
 """Who began an operation last depends on the offset, which is estimated so many times at most."""
 
@@ -202,7 +209,9 @@ def _estimated(clock: Sequence[str | None], matched: Matched, group: IntArray, r
         begin_ns, end_ns = np.full((2, count, len(matched)), np.nan)
         at = parts.rank[chosen], matched.operation[chosen]
         begin_ns[at], end_ns[at] = parts.start_ns[chosen], parts.end_ns[chosen]
-        _reach(found, clock, begin_ns, end_ns, receiver, reached)
+        transfer_ns = np.full(len(matched), np.inf)
+        np.minimum.at(transfer_ns, matched.operation[chosen], (parts.end_ns - parts.start_ns)[chosen])
+        _reach(found, clock, begin_ns, end_ns, transfer_ns, receiver, reached)
     return replace(found, reach_ns=reach_ns)
 
 
@@ -211,6 +220,7 @@ def _reach(
     clock: Sequence[str | None],
     begin_ns: FloatArray,
     end_ns: FloatArray,
+    transfer_ns: FloatArray,
     receiver: IntArray,
     reached: dict[int, None],
 ) -> None:
@@ -225,10 +235,11 @@ def _reach(
             if not met.any():
                 continue
             found.middle_ns[rank] -= np.median(apart_ns[met])  # The job's middle, on its own clock.
-            length_ns = np.fmin(end_ns[reference] - begin_ns[reference], end_ns[rank] - begin_ns[rank])
+            shorter_ns = np.fmin(end_ns[reference] - begin_ns[reference], end_ns[rank] - begin_ns[rank])
             meetings = _Meetings(
                 end_ns[rank][met] - found.middle_ns[rank], apart_ns[met], begin_ns[rank][met] - known_begin_ns[met],
-                length_ns[met], np.where(receiver[met] < 0, 0, np.where(receiver[met] == rank, 1, -1)),
+                transfer_ns[met], (shorter_ns > transfer_ns)[met],
+                np.where(receiver[met] < 0, 0, np.where(receiver[met] == rank, 1, -1)),
                 found.offset_ns[reference] if clock[rank] is not None and clock[rank] == clock[reference] else None,
             )  # fmt: skip
             found.offset_ns[rank], found.drift[rank], found.noise_ns[rank] = meetings.line()
@@ -249,8 +260,10 @@ class _Meetings:
         End on the other rank, less that.
     behind_ns : float array
         How much later the rank began, by its own clock.
-    length_ns : float array
-        Of the shorter of the two parts: how long the transfer took.
+    transfer_ns : float array
+        How long the shortest part of any rank took.
+    aside : bool array
+        Whether that is of neither: a third rank began last, and both waited.
     receives : int64 array
         1 where the rank receives a message, -1 where it sends one, else 0.
     shared_ns : float, optional
@@ -260,7 +273,8 @@ class _Meetings:
     end_ns: FloatArray
     apart_ns: FloatArray
     behind_ns: FloatArray
-    length_ns: FloatArray
+    transfer_ns: FloatArray
+    aside: BoolArray
     receives: IntArray
     shared_ns: float | None
 
@@ -273,38 +287,61 @@ class _Meetings:
         spread_ns = float(self.end_ns.std()) * np.sqrt(len(self.end_ns))
         if abs(slope) * spread_ns < _SURE * 1.25 * max(_scatter_ns(rest_ns, offset_ns), 1.0):
             slope, rest_ns = 0.0, self.apart_ns
+        behind_ns = self.behind_ns + slope * self.end_ns
         for _ in range(_TURNS):
-            before_ns, offset_ns = offset_ns, self._between(rest_ns, self.behind_ns + slope * self.end_ns + offset_ns)
+            before_ns, offset_ns = offset_ns, offset_ns + self._explained(rest_ns - offset_ns, behind_ns + offset_ns)
             if abs(before_ns - offset_ns) < _TOLERANCE_NS:
                 break
+        if self.shared_ns is not None and abs(offset_ns - self.shared_ns) <= 2 * SAME_HOST_NS and not self._told(behind_ns + offset_ns):
+            offset_ns = self.shared_ns
         return offset_ns, slope, _scatter_ns(rest_ns, offset_ns)
 
-    def _between(self, apart_ns: FloatArray, behind_ns: FloatArray) -> float:
-        """Return the offset between differences of ends where the rank was the last of two, and those where the other one was.
+    def _told(self, behind_ns: FloatArray) -> bool:
+        """Tell whether each of the two was the last one often enough for their ends to be nearer to the truth than a clock they share."""
+        later = np.where(self.receives == 0, behind_ns, self.receives)[(behind_ns * self.receives <= 0) & ~self.aside]
+        fewer, more = sorted((int((later > 0).sum()), int((later <= 0).sum())))
+        return fewer >= max(_LEAST_SIDE, _EVEN * more)
 
-        The last one to begin ends later: what the other has sent already lies in buffers. The receiver of a message ends later, too, by
-        little where it waited for the message. So both sides are off by as much, in opposite directions, and by less where the transfer was
-        short. Where nearly all are on one side, the least differences are nearest to the truth; a clock that both share is nearer.
+    def _explained(self, apart_ns: FloatArray, behind_ns: FloatArray) -> float:
+        """Return the offset that explains the differences of ends best, together with how much later the last of two ends.
+
+        What the other has sent already lies in buffers. So the last one to begin ends later: by no more than it began later, and by no more
+        than a part of the transfer, the same for all operations. So does a receiver that waited for its message. Where each of two ranks is
+        the last one at times, their ends tell the part; else it is the usual one.
         """
-        waited = behind_ns * self.receives <= 0
-        later = np.where(self.receives == 0, behind_ns, self.receives) > 0
-        last, first = (apart_ns[side][self._shortest(side)] for side in (np.flatnonzero(waited & later), np.flatnonzero(waited & ~later)))
-        fewer, more = sorted((len(last), len(first)))
-        if fewer >= _LEAST_SIDE:
-            found = float(np.median(last) + np.median(first)) / 2
-        elif more < _LEAST_SIDE:
-            found = float(np.median(apart_ns))
-        else:
-            found = float(np.quantile(last, 1 - _NEAREST) if len(last) > len(first) else np.quantile(first, _NEAREST))
-        if self.shared_ns is None or fewer >= max(_LEAST_SIDE, _EVEN * more) or abs(found - self.shared_ns) > 2 * SAME_HOST_NS:
-            return found
-        return self.shared_ns
+        rows = self._telling(behind_ns)
+        message = bool(self.receives.any())
+        apart_ns, behind_ns, transfer_ns = apart_ns[rows], behind_ns[rows], self.transfer_ns[rows]
+        sign = self.receives[rows] if message else np.where(self.aside[rows], 0, 1)
 
-    def _shortest(self, rows: IntArray) -> BoolArray:
-        """Tell which of some operations are in the half with the shortest transfers."""
-        length_ns = self.length_ns[rows]
-        found: BoolArray = length_ns <= np.median(length_ns) if len(rows) else np.zeros(0, bool)
-        return found
+        parts = np.linspace(0.0, _MOST_LATER, _TRIED_PARTS)
+        limits_ns = parts[:, None] * transfer_ns
+
+        def later_ns(offsets_ns: FloatArray) -> FloatArray:
+            """Return for each part and operation by how much the rank ends later: less than 0 where the other one does."""
+            return sign * (limits_ns if message else np.clip(behind_ns + offsets_ns[..., None], -limits_ns, limits_ns))
+
+        def misfit_ns(offsets_ns: FloatArray) -> FloatArray:
+            found: FloatArray = np.abs(apart_ns + later_ns(offsets_ns) - offsets_ns[..., None]).mean(axis=-1)
+            return found
+
+        around_ns = np.linspace(-_MOST_LATER, _MOST_LATER, _TRIED_OFFSETS) * float(transfer_ns.max())
+        tried_ns = np.repeat(float(np.median(apart_ns)) + around_ns[:, None], len(parts), axis=1)
+        offsets_ns = tried_ns[misfit_ns(tried_ns).argmin(axis=0), 0]
+        for _ in range(_TURNS):
+            offsets_ns = np.median(apart_ns + later_ns(offsets_ns), axis=1)
+        typical_ns = max(float(np.median(transfer_ns)), 1.0)
+        usual = min(_RECEIVER_LATER if message else _LATER, _LATER_NS / typical_ns)
+        doubt_ns = _DOUBT * typical_ns * np.abs(parts - usual)
+        return float(offsets_ns[(misfit_ns(offsets_ns) + doubt_ns).argmin()])
+
+    def _telling(self, behind_ns: FloatArray) -> IntArray:
+        """Return the operations whose ends count: those with the shortest transfers; of messages, those that the receiver waited for."""
+        rows = np.flatnonzero(behind_ns * self.receives <= 0)
+        if not len(rows):
+            rows = np.arange(len(behind_ns))
+        rows = rows[self.transfer_ns[rows] <= np.quantile(self.transfer_ns[rows], _SHORTEST)]
+        return rows[:: -(-len(rows) // _MOST_TOLD)]
 
 
 def _scatter_ns(values_ns: FloatArray, around_ns: float) -> float:
