@@ -36,6 +36,17 @@ def test_the_last_one_to_begin_ends_later_and_that_moves_no_clock(often):
     assert abs(clocks.offset_ns[1] - job.off_by_ns(clocks.middle_ns)[1]) < 1_500
 
 
+@settings(max_examples=12)
+@given(st.integers(2, 5), st.integers(0, 2**32), st.floats(0, 6))
+def test_a_rank_that_is_always_last_is_taken_to_end_later_by_8_percent_of_the_transfer(count, seed, buffered_us):
+    """Of 30 µs: what it really ends later by is not known. The others wait for it together, and are off by nothing."""
+    job = planted(count, 40, seed=seed, buffered_us=buffered_us, kernels_us=(300,), slow=lambda step, at: (1, 60))
+    clocks = Job.of(job.ranks).clocks
+    off_us = (clocks.offset_ns - job.off_by_ns(clocks.middle_ns)) / 1000
+    assert off_us[1] == pytest.approx(0.08 * (30 + buffered_us / 2) - buffered_us, abs=0.8)
+    assert np.abs(np.delete(off_us, 1)).max() < 0.6
+
+
 def test_where_one_rank_is_always_last_the_clock_of_the_host_counts():
     """It ends later by half of a transfer, so the ends of rank 2 alone would put its clock 10 µs off."""
     job = planted(3, 20, buffered_us=15, offset_s=0, ppm=0, slow=lambda step, at: (2, 60))

@@ -30,7 +30,7 @@ def test_a_recorded_job_has_one_clock_and_names_who_was_late_on_purpose(name):
     assert found["collectives"] == {"matched": count, "unmatched": 0, "by": {"order": count}}
     assert found["step_us"]["median"] == pytest.approx(step_us, abs=1)
     for rank in found["ranks"][1:]:
-        assert abs(rank["offset_us"]) < min(15, rank["offset_error_us"])
+        assert abs(rank["offset_us"]) < min(10, rank["offset_error_us"])
     persistent = [late for late in job.late if late.pattern == "persistent"]
     named = [(late.rank, late.cause, late.where, late.under, late.share_of_step and round(late.share_of_step, 2)) for late in persistent]
     assert named == ([] if planted is None else [planted])
