@@ -33,7 +33,7 @@ from streamscope.words import format_us
 from streamscope.workloads import ON_ONE_GPU
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("accuracy.md", "headlines.md", "metrics.md", "networks.md", "performance.md", "record.md", "which-rank.md", "your-code.md")
+PAGES = ("accuracy.md", "headlines.md", "metrics.md", "networks.md", "performance.md", "record.md", "your-code.md")
 NOISE = 0.03
 """A graph's kernels fit into a run if they take no more than that longer."""
 PLACE = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

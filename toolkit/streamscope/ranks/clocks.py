@@ -113,7 +113,8 @@ def clocks_of(ranks: Sequence[Rank], matched: Matched) -> Clocks:
     """
     bounds, ties = _bounds(matched), _ties(ranks)
     group, root = _groups(len(ranks), matched, ties)
-    found = _estimated([rank.clock for rank in ranks], matched, group, root)
+    simulated = all(rank.trace.info.device.simulated for rank in ranks)
+    found = _estimated([rank.clock for rank in ranks], matched, group, root, simulated=simulated)
     limits = _Limits(bounds, ties, group, matched, [rank.number for rank in ranks])
     low_ns, high_ns = limits.offsets(found)
     bounded = np.isfinite(low_ns) & np.isfinite(high_ns)
@@ -170,7 +171,7 @@ def _ends_together(matched: Matched) -> BoolArray:
     return found
 
 
-def _estimated(clock: Sequence[str | None], matched: Matched, group: IntArray, root: IntArray) -> Clocks:
+def _estimated(clock: Sequence[str | None], matched: Matched, group: IntArray, root: IntArray, *, simulated: bool) -> Clocks:
     """Estimate offsets and drifts by the ends of collectives, each rank against one that is known, from the first of its group on.
 
     Ends of symmetric kinds come first. A send may end before its receive, so these count where nothing else joins two ranks.
@@ -211,7 +212,7 @@ def _estimated(clock: Sequence[str | None], matched: Matched, group: IntArray, r
         begin_ns[at], end_ns[at] = parts.start_ns[chosen], parts.end_ns[chosen]
         transfer_ns = np.full(len(matched), np.inf)
         np.minimum.at(transfer_ns, matched.operation[chosen], (parts.end_ns - parts.start_ns)[chosen])
-        _reach(found, clock, begin_ns, end_ns, transfer_ns, receiver, reached)
+        _reach(found, clock, begin_ns, end_ns, transfer_ns, receiver, reached, simulated=simulated)
     return replace(found, reach_ns=reach_ns)
 
 
@@ -223,6 +224,8 @@ def _reach(
     transfer_ns: FloatArray,
     receiver: IntArray,
     reached: dict[int, None],
+    *,
+    simulated: bool,
 ) -> None:
     """Estimate the clocks of all ranks that have met one of those reached, then of those that have met them, and so on."""
     waiting = [rank for rank in range(len(end_ns)) if rank not in reached]
@@ -240,7 +243,7 @@ def _reach(
                 end_ns[rank][met] - found.middle_ns[rank], apart_ns[met], begin_ns[rank][met] - known_begin_ns[met],
                 transfer_ns[met], (shorter_ns > transfer_ns)[met],
                 np.where(receiver[met] < 0, 0, np.where(receiver[met] == rank, 1, -1)),
-                found.offset_ns[reference] if clock[rank] is not None and clock[rank] == clock[reference] else None,
+                simulated, found.offset_ns[reference] if clock[rank] is not None and clock[rank] == clock[reference] else None,
             )  # fmt: skip
             found.offset_ns[rank], found.drift[rank], found.noise_ns[rank] = meetings.line()
             reached[rank] = None
@@ -266,6 +269,8 @@ class _Meetings:
         Whether that is of neither: a third rank began last, and both waited.
     receives : int64 array
         1 where the rank receives a message, -1 where it sends one, else 0.
+    simulated : bool
+        Whether the operations are those of a simulated host, which end on all ranks at once.
     shared_ns : float, optional
         The offset if both read one clock, as ranks of one host do.
     """
@@ -276,6 +281,7 @@ class _Meetings:
     transfer_ns: FloatArray
     aside: BoolArray
     receives: IntArray
+    simulated: bool
     shared_ns: float | None
 
     def line(self) -> tuple[float, float, float]:
@@ -307,7 +313,7 @@ class _Meetings:
 
         What the other has sent already lies in buffers. So the last one to begin ends later: by no more than it began later, and by no more
         than a part of the transfer, the same for all operations. So does a receiver that waited for its message. Where each of two ranks is
-        the last one at times, their ends tell the part; else it is the usual one.
+        the last one at times, their ends tell the part; else it is the usual one: none on a simulated host.
         """
         rows = self._telling(behind_ns)
         message = bool(self.receives.any())
@@ -331,7 +337,7 @@ class _Meetings:
         for _ in range(_TURNS):
             offsets_ns = np.median(apart_ns + later_ns(offsets_ns), axis=1)
         typical_ns = max(float(np.median(transfer_ns)), 1.0)
-        usual = min(_RECEIVER_LATER if message else _LATER, _LATER_NS / typical_ns)
+        usual = 0.0 if self.simulated else min(_RECEIVER_LATER if message else _LATER, _LATER_NS / typical_ns)
         doubt_ns = _DOUBT * typical_ns * np.abs(parts - usual)
         return float(offsets_ns[(misfit_ns(offsets_ns) + doubt_ns).argmin()])
 
