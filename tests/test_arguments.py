@@ -1,4 +1,4 @@
-"""Whole numbers and paths as users give them."""
+"""Whole numbers, sizes and paths as users give them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.arguments import given_path, shown, whole_number
+from streamscope.arguments import UNITS, given_path, shown, size_in_bytes, whole_number
 from streamscope.engines.plan import MOST_STREAMS
 from streamscope.errors import EngineError, OutputError, WorkloadError
 from streamscope.options import COMPARE_OPTIONS, STREAMS
@@ -69,3 +69,37 @@ def test_values_are_shown_on_one_short_line(value):
 
 def test_short_values_are_shown_as_they_are():
     assert [shown(value) for value in (None, 1.5, "x y", [1])] == ["None", "1.5", "'x y'", "[1]"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (1, 1),
+        ("17", 17),
+        ("512 MiB", 512 * 1024**2),
+        ("512mib", 512 * 1024**2),
+        ("1.5 GB", 1_500_000_000),
+        (" 2 kB ", 2000),
+        ("1KiB", 1024),
+        ("0.5 TiB", 2**39),
+    ],
+)
+def test_sizes(limit, expected):
+    assert size_in_bytes("the limit", limit) == expected
+
+
+@given(st.integers(1, 2**60))
+def test_a_number_of_bytes_is_itself(count):
+    assert size_in_bytes("n", count) == size_in_bytes("n", str(count)) == size_in_bytes("n", f"{count} B") == count
+
+
+@given(st.integers(1, 2**40), st.sampled_from(["B", "kB", "MiB", "GB", "TiB"]))
+def test_digits_behind_the_point_are_exact(count, unit):
+    assert size_in_bytes("n", f"{count}.5 {unit}") == count * UNITS[unit.upper()] + UNITS[unit.upper()] // 2
+
+
+@pytest.mark.parametrize("limit", ["", "much", "12 apples", "-3", "1e9", "nan", "inf GB", "9" * 5000, 0, -1, 1.5, None, True, "0.1 B"])
+def test_what_is_no_size(limit):
+    with pytest.raises(EngineError, match="is not a size for the limit") as caught:
+        size_in_bytes("the limit", limit)
+    assert "512 MiB" in caught.value.hint

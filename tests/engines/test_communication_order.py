@@ -47,7 +47,7 @@ def test_without_priorities_the_order_stays():
 
 
 def test_of_slices_that_are_ready_the_urgent_overtake_the_rest():
-    assert issued(reduced([0, 1], bucket=2048)) == [1, 1, 0, 0]
+    assert issued(reduced([0, 1], bucket=2048)) == issued(reduced([0, 1], bucket="2 KiB")) == [1, 1, 0, 0]
 
 
 @pytest.mark.parametrize("settings", [{}, {"bucket": 1}, {"overlap": 0}, {"gpus": 3, "bucket": 2}])

@@ -563,6 +563,10 @@ def test_a_block_of_a_gpu_outside_a_program_names_the_users_function():
             lambda x, y: ss.ops.broadcast(x, [1, 2]),
             r"'x' lies on GPU 0, which is not in gpus=\[1, 2\].*\(name GPU 0 in gpus=, too, or copy it",
         ),
+        (
+            lambda x, y: ss.ops.all_reduce([x, y], bucket="1 apple"),
+            r"^'1 apple' is not a size for bucket= of all_reduce at .*test_tracing\.py.*\(give bytes, or for example \"512 MiB\"\)",
+        ),
     ],
 )
 def test_collectives_that_are_refused_say_what_to_do(function, said):

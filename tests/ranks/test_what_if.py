@@ -18,7 +18,6 @@ from streamscope.cli.main import main
 from streamscope.errors import TraceError
 from streamscope.ranks.job import Job
 from streamscope.ranks.rank import Rank
-from streamscope.ranks.what_if import size_in_bytes
 from streamscope.trace import Collectives, DeviceInfo, Origins, SpanKind, SpanTable, Trace, TraceInfo
 
 
@@ -360,12 +359,6 @@ class TestChanges:
         assert span_us(found, "ar0") == (100, 120)
         assert span_us(found, "k1") == (120, 200)
         assert span_us(found, "k2") == (250, 300)  # Nothing ran in 50 of these 70 µs, so they stay.
-
-    def test_sizes(self):
-        assert [size_in_bytes(each) for each in ("25 MB", "32MiB", "1.5 kB", 7, "12")] == [25_000_000, 1 << 25, 1500, 7, 12]
-        for wrong in ("", "MB", "25 apples", -1, 0, True, None, 2.5, "9" * 40):
-            with pytest.raises(TraceError, match="is not a size"):
-                size_in_bytes(wrong)
 
 
 def with_sizes(trace, nbytes):

@@ -6,6 +6,7 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from operator import index
 from pathlib import Path
@@ -68,27 +69,29 @@ def whole_number(
     return number
 
 
-def memory_bytes(limit: int | str) -> int:
-    """Return a memory limit in bytes.
+def size_in_bytes(name: str, size: Any, *, error: type[StreamscopeError] = EngineError) -> int:
+    """Return a size of memory in bytes: ``"25 MB"`` are 25,000,000, ``"25 MiB"`` 26,214,400.
 
-    ``limit``: bytes, or a number with a unit: B, kB, MB, GB, TB (powers of 1,000) or KiB, MiB, GiB, TiB (powers of 1,024); case does not
+    ``name``: what it is the size of, for the error.
+    ``size``: bytes, or a number with a unit: B, kB, MB, GB, TB (powers of 1,000) or KiB, MiB, GiB, TiB (powers of 1,024); case does not
         matter.
+    ``error``: class to raise.
+
+    Raises
+    ------
+    StreamscopeError
+        It is something else, or less than one byte.
     """
-    hint = 'give bytes, or for example "512 MiB"'
-    if isinstance(limit, str):
-        match = _SIZE.fullmatch(limit)
-        unit = UNITS.get(match[2].upper()) if match else None
-        if match is None or unit is None:
-            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint)
-        size = int(Fraction(match[1]) * unit)
+    nbytes = 0
+    if isinstance(size, str):
+        match = _SIZE.fullmatch(size)
+        nbytes = int(Fraction(match[1]) * UNITS.get(match[2].upper(), 0)) if match else 0
     else:
-        try:
-            size = whole_number("memory_limit", limit)
-        except EngineError:
-            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint) from None
-    if size < 1:
-        raise EngineError(f"the memory limit must be at least one byte, not {shown(limit)}", hint=hint)
-    return size
+        with suppress(EngineError):
+            nbytes = whole_number(name, size)
+    if nbytes < 1:
+        raise error(f"{shown(size)} is not a size for {name}", hint='give bytes, or for example "512 MiB"')
+    return nbytes
 
 
 def given_path(value: Any, *, error: type[StreamscopeError]) -> Path:

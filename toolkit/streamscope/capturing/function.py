@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.arguments import memory_bytes
+from streamscope.arguments import size_in_bytes
 from streamscope.arrays import Array
 from streamscope.capturing.allocations import arrays_memory_behind
 from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore, unsupported
@@ -267,7 +267,7 @@ def capture(
         except NoDeviceError as error:
             hint = f"ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program, {ELSEWHERE}"
             raise NoDeviceError(error.message, hint=hint) from None
-        extra_bytes = None if memory_limit is None else memory_bytes(memory_limit)
+        extra_bytes = None if memory_limit is None else size_in_bytes("the memory limit", memory_limit)
         return _captured(function, inputs, title, extra_bytes)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamscope.analysis.metrics import device_memory_bytes
 from streamscope.analysis.statistics import MedianInterval, median_interval
-from streamscope.arguments import memory_bytes
+from streamscope.arguments import size_in_bytes
 from streamscope.calling import verb
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
@@ -95,7 +95,7 @@ def best(
     (64, 64)
     """
     names = engine_names(engines)
-    limit = None if memory_limit is None else memory_bytes(memory_limit)
+    limit = None if memory_limit is None else size_in_bytes("the memory limit", memory_limit)
     allowed = checked_streams(streams)
     case = Case.of(program, inputs, "ss.best", attributes)
     opened = device_for(case.program, device, gpus=gpus, inputs=inputs)

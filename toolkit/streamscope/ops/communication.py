@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
-from streamscope.arguments import shown
+from streamscope.arguments import shown, size_in_bytes
 from streamscope.errors import ProgramError
 from streamscope.ops.application import require
 from streamscope.ops.selection import filled
@@ -254,7 +254,7 @@ def all_reduce(
     variables: Sequence[object],
     op: Reduction = "sum",
     *,
-    bucket: int | None = None,
+    bucket: int | str | None = None,
     priority: int = 0,
     out: Sequence[object] | None = None,
 ) -> list[Symbol]:
@@ -267,8 +267,9 @@ def all_reduce(
     {on_gpus}
     op : {"sum", "mean", "min", "max"}
         ``"mean"`` for floating-point dtypes only. Sums may differ in their rounding from GPU to GPU no more than from NumPy.
-    bucket : int, optional
-        The most bytes at once: the array is cut into slices, each a collective of its own, so that others may go between them.
+    bucket : int or str, optional
+        The most at once, in bytes or as ``"25 MB"``: the array is cut into slices, each a collective of its own, so that others may go
+        between them.
     {collective_order}
 
     {gpus_misfit}
@@ -286,7 +287,8 @@ def all_reduce(
     if bucket is None:
         return _applied(_all_reduce, members, gpus, out, priority, op=op)
     require(out is None, "all_reduce", "bucket= and out= were both given", "leave one of them out")
-    step = max(1, _whole("all_reduce", "bucket", bucket, least=1, unit=" of bytes") // members[0].dtype.itemsize)
+    nbytes = size_in_bytes(f"bucket= of all_reduce at {user_line()}", bucket, error=ProgramError)
+    step = max(1, nbytes // members[0].dtype.itemsize)
     if step >= members[0].size:
         return _applied(_all_reduce, members, gpus, None, priority, op=op)
     return _in_slices(members, gpus, step, {"op": op, "priority": _whole("all_reduce", "priority", priority)})
@@ -456,8 +458,7 @@ def _source(name: str, x: object) -> Symbol:
     return x
 
 
-def _whole(name: str, option: str, value: object, least: int | None = None, unit: str = "") -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-        wanted = f"a whole number{unit}" + (f" from {least}" if least else "")
-        raise ProgramError(f"{name} at {user_line()}: {option}={shown(value)} must be {wanted}")
+def _whole(name: str, option: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ProgramError(f"{name} at {user_line()}: {option}={shown(value)} must be a whole number")
     return value

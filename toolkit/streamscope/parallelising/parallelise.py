@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from streamscope.arguments import check_kinds, memory_bytes, whole_number
+from streamscope.arguments import check_kinds, size_in_bytes, whole_number
 from streamscope.calling import check_keywords
 from streamscope.capturing.capture_errors import MEMORY_HINT
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram
@@ -169,7 +169,7 @@ def parallelise(
             raise ProgramError(f"ss.parallelise wants a function, not {a_kind(function)}", hint="ss.parallelise(function, *inputs)")
         check_keywords("ss.parallelise", _OWN, ProgramFunction(described(function)), inputs, keywords)
         check_kinds("ss.parallelise", _CHOICES, shapes, outputs, name)
-        limit = None if memory_limit is None else memory_bytes(memory_limit)
+        limit = None if memory_limit is None else size_in_bytes("the memory limit", memory_limit)
         proofs = whole_number("check", check, least=0)
         calls = Calls(function)
         wanted = _Wanted(name or name_of(function), checked_streams(streams), limit, outputs == "fresh", proofs, progress)

@@ -63,7 +63,8 @@ class Clocks:
     drift : float array
         How fast the offset grows, in s per s.
     noise_ns : float array
-        How the ends of symmetric collectives scatter around the estimate: 1.48 times the median of their distances.
+        How the ends of symmetric collectives scatter around the estimate: 1.48 times the median of their distances. Where one rank is
+        always last, also by how much later it is taken to end.
     middle_ns : float array
         The middle of the recording, on the clock of each rank.
     reach_ns : float
@@ -298,9 +299,12 @@ class _Meetings:
             before_ns, offset_ns = offset_ns, offset_ns + self._explained(rest_ns - offset_ns, behind_ns + offset_ns)
             if abs(before_ns - offset_ns) < _TOLERANCE_NS:
                 break
-        if self.shared_ns is not None and abs(offset_ns - self.shared_ns) <= 2 * SAME_HOST_NS and not self._told(behind_ns + offset_ns):
-            offset_ns = self.shared_ns
-        return offset_ns, slope, _scatter_ns(rest_ns, offset_ns)
+        noise_ns = _scatter_ns(rest_ns, offset_ns)
+        if not self._told(behind_ns + offset_ns):
+            if self.shared_ns is not None and abs(offset_ns - self.shared_ns) <= 2 * SAME_HOST_NS:
+                return self.shared_ns, slope, _scatter_ns(rest_ns, self.shared_ns)
+            noise_ns = float(np.hypot(noise_ns, self._usual_ns(float(np.median(self.transfer_ns)))))
+        return offset_ns, slope, noise_ns
 
     def _told(self, behind_ns: FloatArray) -> bool:
         """Tell whether each of the two was the last one often enough for their ends to be nearer to the truth than a clock they share."""
@@ -337,9 +341,12 @@ class _Meetings:
         for _ in range(_TURNS):
             offsets_ns = np.median(apart_ns + later_ns(offsets_ns), axis=1)
         typical_ns = max(float(np.median(transfer_ns)), 1.0)
-        usual = 0.0 if self.simulated else min(_RECEIVER_LATER if message else _LATER, _LATER_NS / typical_ns)
-        doubt_ns = _DOUBT * typical_ns * np.abs(parts - usual)
+        doubt_ns = _DOUBT * typical_ns * np.abs(parts - self._usual_ns(typical_ns) / typical_ns)
         return float(offsets_ns[(misfit_ns(offsets_ns) + doubt_ns).argmin()])
+
+    def _usual_ns(self, transfer_ns: float) -> float:
+        """Return by how much the last of two ends later, where the ends do not tell it."""
+        return 0.0 if self.simulated else min((_RECEIVER_LATER if self.receives.any() else _LATER) * transfer_ns, _LATER_NS)
 
     def _telling(self, behind_ns: FloatArray) -> IntArray:
         """Return the operations whose ends count: those with the shortest transfers; of messages, those that the receiver waited for."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamscope.arguments import given_path, shown
+from streamscope.arguments import given_path, shown, size_in_bytes
 from streamscope.errors import OutputError, TraceError
 from streamscope.predicting.prediction import predicted_device
 from streamscope.predicting.scenario import checked_factor, is_factor, picked_words, scaled, without
@@ -60,7 +59,6 @@ _EQUAL_RUNS = 0.05
 """Runs of one job differ by as much where GPUs decide. Where the pace of hosts changes a prediction by more, it is told."""
 _BESIDE = "{} ran beside others, and none alike ran alone, so alone they may be shorter"
 _EVENTS = "hosts still make the calls by which streams wait for each other: where hosts decide, it may be shorter without them"
-_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
 @dataclass(frozen=True)
@@ -702,7 +700,7 @@ class Collectives:
         TraceError
             The size is not one, or none can be merged.
         """
-        limit = size_in_bytes(size)
+        limit = size_in_bytes("a bucket", size, error=TraceError)
         prediction, recording = self.prediction, self.prediction.recording
         texts, key_of = recording.job.matched.parts.texts, recording.key_of
         merged_into: dict[int, int] = {}
@@ -722,22 +720,6 @@ class Collectives:
         if self.kind in recording.of_one_size():
             said.append(_ONE_SIZE.format(self.kind) + "a bucket takes as long as all its parts")
         return prediction._changed(works, f"{len(merged_into):,} {self.kind} in {counted(count, 'bucket')}", *said)  # noqa: SLF001
-
-
-def size_in_bytes(size: str | int) -> int:
-    """Return a size as bytes: ``"25 MB"`` are 25,000,000, ``"25 MiB"`` 26,214,400.
-
-    Raises
-    ------
-    TraceError
-        It is not a size above 0.
-    """
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([a-zA-Z]*)\s*", str(size)) if type(size) in (str, int) else None
-    unit = _BYTES.get(found[2].lower()) if found else None
-    nbytes = int(float(found[1]) * unit) if found and unit else 0
-    if nbytes <= 0:
-        raise TraceError(f"{shown(size)} is not a size", hint='for example "25 MB", "32 MiB", or a number of bytes')
-    return nbytes
 
 
 def what_if_job(job: Job, rank: int | None = None) -> JobPrediction:
