@@ -204,52 +204,78 @@ def _estimated(clock: Sequence[str | None], matched: Matched, group: IntArray, r
     reached = dict.fromkeys(np.unique(root).tolist())
     for rank in reached:
         found.noise_ns[rank] = 0.0
-    receiver = np.full(len(matched), -1)
-    receives = rows[parts.is_kind(frozenset({"recv"}))[rows]]
-    receiver[matched.operation[receives]] = parts.rank[receives]
     for chosen in (rows[symmetric], rows):
-        begin_ns, end_ns = np.full((2, count, len(matched)), np.nan)
-        at = parts.rank[chosen], matched.operation[chosen]
-        begin_ns[at], end_ns[at] = parts.start_ns[chosen], parts.end_ns[chosen]
-        transfer_ns = np.full(len(matched), np.inf)
-        np.minimum.at(transfer_ns, matched.operation[chosen], (parts.end_ns - parts.start_ns)[chosen])
-        _reach(found, clock, begin_ns, end_ns, transfer_ns, receiver, reached, simulated=simulated)
+        _reach(found, clock, _Operations.of(matched, chosen, count, simulated=simulated), reached)
     return replace(found, reach_ns=reach_ns)
 
 
-def _reach(
-    found: Clocks,
-    clock: Sequence[str | None],
-    begin_ns: FloatArray,
-    end_ns: FloatArray,
-    transfer_ns: FloatArray,
-    receiver: IntArray,
-    reached: dict[int, None],
-    *,
-    simulated: bool,
-) -> None:
+def _reach(found: Clocks, clock: Sequence[str | None], operations: _Operations, reached: dict[int, None]) -> None:
     """Estimate the clocks of all ranks that have met one of those reached, then of those that have met them, and so on."""
-    waiting = [rank for rank in range(len(end_ns)) if rank not in reached]
+    waiting = [rank for rank in range(len(clock)) if rank not in reached]
     line = list(reached)
     for reference in line:  # It grows meanwhile.
-        known_begin_ns, known_ns = (found.job_ns(reference, times_ns[reference]) for times_ns in (begin_ns, end_ns))
+        known_begin_ns, known_end_ns = (found.job_ns(reference, each[reference]) for each in (operations.begin_ns, operations.end_ns))
         for rank in [each for each in waiting if found.group[each] == found.group[reference]]:
-            apart_ns = known_ns - end_ns[rank]
-            met = ~np.isnan(apart_ns)
-            if not met.any():
+            apart_ns = known_end_ns - operations.end_ns[rank]
+            met = np.flatnonzero(~np.isnan(apart_ns))
+            if not len(met):
                 continue
             found.middle_ns[rank] -= np.median(apart_ns[met])  # The job's middle, on its own clock.
-            shorter_ns = np.fmin(end_ns[reference] - begin_ns[reference], end_ns[rank] - begin_ns[rank])
+            one_clock = clock[rank] is not None and clock[rank] == clock[reference]
             meetings = _Meetings(
-                end_ns[rank][met] - found.middle_ns[rank], apart_ns[met], begin_ns[rank][met] - known_begin_ns[met],
-                transfer_ns[met], (shorter_ns > transfer_ns)[met],
-                np.where(receiver[met] < 0, 0, np.where(receiver[met] == rank, 1, -1)),
-                simulated, found.offset_ns[reference] if clock[rank] is not None and clock[rank] == clock[reference] else None,
-            )  # fmt: skip
+                operations.end_ns[rank, met] - found.middle_ns[rank],
+                apart_ns[met],
+                operations.begin_ns[rank, met] - known_begin_ns[met],
+                operations.transfer_ns[met],
+                operations.waited(reference, rank)[met],
+                np.where(operations.receiver[met] < 0, 0, np.where(operations.receiver[met] == rank, 1, -1)),
+                operations.simulated,
+                found.offset_ns[reference] if one_clock else None,
+            )
             found.offset_ns[rank], found.drift[rank], found.noise_ns[rank] = meetings.line()
             reached[rank] = None
             line.append(rank)
             waiting.remove(rank)
+
+
+@dataclass(frozen=True)
+class _Operations:
+    """Begins and ends of operations on the own clocks of ranks: arrays (ranks, operations), NaN where a rank takes no part.
+
+    Attributes
+    ----------
+    transfer_ns : (operations,) float array
+        How long the shortest part took, which is that of the last rank to begin.
+    receiver : (operations,) int64 array
+        Who receives a message; -1 in other operations.
+    simulated : bool
+        Whether they are those of a simulated host, which end on all ranks at once.
+    """
+
+    begin_ns: FloatArray
+    end_ns: FloatArray
+    transfer_ns: FloatArray
+    receiver: IntArray
+    simulated: bool
+
+    @classmethod
+    def of(cls, matched: Matched, chosen: IntArray, count: int, *, simulated: bool) -> _Operations:
+        """Return the operations that some parts belong to."""
+        parts, operation = matched.parts, matched.operation[chosen]
+        begin_ns, end_ns = np.full((2, count, len(matched)), np.nan)
+        begin_ns[parts.rank[chosen], operation], end_ns[parts.rank[chosen], operation] = parts.start_ns[chosen], parts.end_ns[chosen]
+        transfer_ns = np.full(len(matched), np.inf)
+        np.minimum.at(transfer_ns, operation, (parts.end_ns - parts.start_ns)[chosen])
+        receives = parts.is_kind(frozenset({"recv"}))[chosen]
+        receiver = np.full(len(matched), -1)
+        receiver[operation[receives]] = parts.rank[chosen[receives]]
+        return cls(begin_ns, end_ns, transfer_ns, receiver, simulated)
+
+    def waited(self, one: int, other: int) -> BoolArray:
+        """Tell in which operations two ranks both waited, since a third one began last."""
+        both_ns = np.fmin(self.end_ns[one] - self.begin_ns[one], self.end_ns[other] - self.begin_ns[other])
+        found: BoolArray = both_ns > self.transfer_ns
+        return found
 
 
 @dataclass(frozen=True)
@@ -266,8 +292,8 @@ class _Meetings:
         How much later the rank began, by its own clock.
     transfer_ns : float array
         How long the shortest part of any rank took.
-    aside : bool array
-        Whether that is of neither: a third rank began last, and both waited.
+    waited : bool array
+        Whether both waited for a third rank, which began last.
     receives : int64 array
         1 where the rank receives a message, -1 where it sends one, else 0.
     simulated : bool
@@ -280,7 +306,7 @@ class _Meetings:
     apart_ns: FloatArray
     behind_ns: FloatArray
     transfer_ns: FloatArray
-    aside: BoolArray
+    waited: BoolArray
     receives: IntArray
     simulated: bool
     shared_ns: float | None
@@ -308,7 +334,7 @@ class _Meetings:
 
     def _told(self, behind_ns: FloatArray) -> bool:
         """Tell whether each of the two was the last one often enough for their ends to be nearer to the truth than a clock they share."""
-        later = np.where(self.receives == 0, behind_ns, self.receives)[(behind_ns * self.receives <= 0) & ~self.aside]
+        later = np.where(self.receives == 0, behind_ns, self.receives)[(behind_ns * self.receives <= 0) & ~self.waited]
         fewer, more = sorted((int((later > 0).sum()), int((later <= 0).sum())))
         return fewer >= max(_LEAST_SIDE, _EVEN * more)
 
@@ -322,7 +348,7 @@ class _Meetings:
         rows = self._telling(behind_ns)
         message = bool(self.receives.any())
         apart_ns, behind_ns, transfer_ns = apart_ns[rows], behind_ns[rows], self.transfer_ns[rows]
-        sign = self.receives[rows] if message else np.where(self.aside[rows], 0, 1)
+        sign = self.receives[rows] if message else np.where(self.waited[rows], 0, 1)
 
         parts = np.linspace(0.0, _MOST_LATER, _TRIED_PARTS)
         limits_ns = parts[:, None] * transfer_ns

@@ -35,7 +35,7 @@ export const gpuNames = ({ groups }, all) => groups.flatMap((group) => (
 ));
 
 /**
- * The headers of an engine's GPUs.
+ * The headers of an engine's GPUs. Arrows of copies and launches go through them, behind their words.
  *
  * @param {Context} ctx
  * @param {Scene} scene
@@ -53,16 +53,14 @@ export function drawGpuHeads(ctx, scene, { index, sections }) {
     if (slowest) {
       fillRectangle(ctx, theme.path, 0, g.px(top), g.px(3), g.px(bottom) - g.px(top));
     }
-    ctx.font = font(scene, 12);
     let x = g.left;
-    ctx.fillStyle = theme.soft;
-    words.forEach((text, column) => {
-      ctx.fillText(fitted(ctx, text, g.right - x), x, middle);
+    [...words, slowest].forEach((text, column) => {
+      ctx.font = font(scene, 12, words[column] ? "" : "600");
+      const shown = fitted(ctx, text, g.right - x);
+      fillRectangle(ctx, theme.ground, x, middle - g.px(6), ctx.measureText(shown).width, g.px(11));
+      writeText(ctx, words[column] ? theme.soft : theme.path, shown, x, middle);
       x += g.px(COLUMNS[column]);
     });
-    ctx.font = font(scene, 12, "600");
-    ctx.fillStyle = theme.path;
-    if (x < g.right) ctx.fillText(fitted(ctx, slowest, g.right - x), x, middle);
   }
 }
 
