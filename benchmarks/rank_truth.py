@@ -344,7 +344,8 @@ def main() -> None:
     for name, seeds in SETS.items():
         with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             rows = list(pool.map(row_of, seeds, chunksize=4))
-        found[name] = {"first and last seed": [seeds[0], seeds[-1]], **summary(rows), "wrong": [row for row in rows if not row.get("right", True)]}
+        wrong = [row for row in rows if not row.get("right", True)]
+        found[name] = {"first and last seed": [seeds[0], seeds[-1]], **summary(rows), "wrong": wrong}
         print(name, found[name], flush=True)
     keep("rank_truth.json", {"date": datetime.now(UTC).isoformat(timespec="seconds"), "versions": library_versions(), "sets": found})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from measured_tables import ROOT, batches, data, faster
+from page_tables.parts import ROOT, batches, data, faster
 
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Bars, RowChart

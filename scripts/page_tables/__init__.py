@@ -1,0 +1,1 @@
+"""The tables of measured figures in docs/, by what they are of."""

@@ -1,0 +1,149 @@
+"""Tables of programs over several GPUs and of their recordings."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from page_tables.parts import data, table
+
+
+def several_gpus() -> str:
+    """Return the errors of predicted and simulated times over several GPUs, and those of the exposed share."""
+    found = data("several_gpus")
+    cases = [case for host in found["hosts"] for case in host["cases"]]
+    kinds = ("predicted_us", "predicted_of_trace_alone_us", "simulated_at_pace_us", "simulated_us")
+    groups = [
+        (f"`{engine}`, {hosts}", [case["engines"][engine] for case in cases if _card(case) == hosts])
+        for hosts in sorted(set(map(_card, cases)))
+        for engine in cases[0]["engines"]
+    ]
+    every = [one for _, runs in groups for one in runs]
+    new = {
+        f"`{engine}`, programs that came last": [case["engines"][engine] for case in cases if case.get("held out")]
+        for engine in ("graph", "graph-dual")
+    }
+
+    def errors(runs: list[Any]) -> list[str]:
+        each = [[abs(one[kind] / one["measured_us"] - 1) for one in runs if kind in one] for kind in kinds]
+        return [f"{statistics.median(one):.1%}, {max(one):.1%}" if one else "" for one in each]
+
+    heads = ("predicted", "of the trace alone", "simulated at the host's pace", "simulated")
+    times = table(
+        ["error: median, worst", "runs", *heads],
+        [[name, str(len(runs)), *errors(runs)] for name, runs in [*groups, *new.items(), ("all", every)] if runs],
+    )
+    told = [one["exposed"] for one in every if "by" in one["exposed"]]
+    gated = [one["exposed"] for host in found["hosts"] if host.get("gated") for one in _graph_duals(host)]
+    gated = [one for one in gated if one["by"] == "CUPTI"]
+
+    def repeats(some: list[Any]) -> str:
+        return _within([_farthest([one], other) for each in some for one, other in combinations(each["measured"], 2)])
+
+    def middles(some: list[Any], kind: str) -> str:
+        return _within([_farthest(one["measured"], _middle(one[kind])) for one in some if one.get(kind)])
+
+    rows = [
+        ["a recording against another of the same", repeats(told), "", repeats(gated)],
+        ["CUPTI without a gate", middles(told, "cupti"), "", ""],
+    ]
+    rows += [
+        [kind, middles(told, kind), _within([_beyond(one, kind) for one in told if kind in one]), middles(gated, kind)]
+        for kind in ("predicted", "simulated")
+    ]
+    cards = "; ".join(f"{host['card']}, {host['date'][:16].replace('T', ' ')}" for host in found["hosts"])
+    head = ["exposed share, within 0.05", "of the median recording", "of all recordings", "of `graph-dual` by CUPTI behind a gate"]
+    shares = ", ".join(f"{host['collective_share']:.2f} on {host['card']}" for host in found["hosts"] if host.get("collective_share"))
+    beside = f"Collectives beside products, as a share of their speed alone: {shares}."
+    return f"{times}\n{table(head, rows)}\n{beside}\n\n{cards} (UTC).\n"
+
+
+def _graph_duals(host: Mapping[str, Any]) -> list[Any]:
+    return [case["engines"]["graph-dual"] for case in host["cases"]]
+
+
+def _card(case: Mapping[str, Any]) -> str:
+    """Return the GPUs of a case: ``"2 H200"``."""
+    return re.sub(r"(\d+) . NVIDIA (\w+).*", r"\1 \2", case["device"])
+
+
+_Shares = Mapping[str, float]
+
+
+def _middle(recordings: Sequence[_Shares]) -> dict[str, float]:
+    return {gpu: statistics.median(one[gpu] for one in recordings) for gpu in recordings[0]}
+
+
+def _farthest(recordings: Sequence[_Shares], shares: _Shares) -> float:
+    """Return how far shares are from the median recording, on the worst GPU."""
+    return max(abs(shares[gpu] - each) for gpu, each in _middle(recordings).items())
+
+
+def _beyond(told: Mapping[str, Any], kind: str) -> float:
+    """Return how far shares are beyond all recordings of a run, on the worst GPU."""
+    shares = _middle(told[kind])
+    every = {gpu: [one[gpu] for one in (*told["measured"], *told["cupti"])] for gpu in shares}
+    return max(float(max(0.0, min(each) - shares[gpu], shares[gpu] - max(each))) for gpu, each in every.items())
+
+
+def _within(far: Sequence[float]) -> str:
+    return f"{sum(each <= 0.05 for each in far)} of {len(far)}, {max(far):.2f} at most"
+
+
+def recorded_hosts() -> str:
+    """Return how far recordings of two GPUs are from CUPTI's and from PyTorch's profiler's."""
+    found = data("recorded_hosts")
+    streams, graphs = ([one for one in found["engines"] if ("graph" in one["engine"]) is graph] for graph in (False, True))
+
+    def named(one: Mapping[str, Any]) -> list[str]:
+        return [one["workload"], f"`{one['engine']}`"]
+
+    def shares(off: Mapping[str, float], unit: str = "%") -> str:
+        return " and ".join(f"{100 * each:+.1f}" for each in off.values()) + f" {unit}" * bool(off)
+
+    def close(what: str, offs: Iterable[float], limit: float, unit: str = "%") -> str:
+        each = [abs(off) for off in offs]
+        within = sum(one <= limit for one in each)
+        return f"{what}: {within} of {len(each)} within {100 * limit:.0f} {unit}, the worst {100 * max(each):.1f} off."
+
+    def all_off(some: Iterable[Mapping[str, Any]], what: str, off: str = "off") -> list[float]:
+        return [each for one in some for each in one[off][what].values()]
+
+    rows = [[*named(one), shares(one["off"]), f"{one['apart_us']['1']:+.1f} µs"] for one in streams]
+    first = table(["program", "engine", "busy on GPUs 0 and 1", "GPU 1's clock against CUPTI's"], rows)
+    rows = [[*named(one), shares(one["off"]["busy"]), shares(one["off"]["exposed"], "points")] for one in graphs]
+    second = table(["program", "engine", "busy on GPUs 0 and 1", "exposed share"], rows)
+    dual = [one for one in graphs if one["engine"] == "graph-dual"]
+    further = data("recorded_hosts_further")
+    fresh, loaded = further["engines"], further["loaded"]
+    rows = [[one["workload"], shares(one["off"]["busy"]), shares(one["off"]["exposed"], "points")] for one in fresh]
+    third = table(["further programs, `graph-dual`", "busy on GPUs 0 and 1", "exposed share"], rows)
+    apart = max(abs(one["apart_us"]["1 worst"]) for one in streams)
+    said = [
+        close("Without a graph, busy", [off for one in streams for off in one["off"].values()], 0.03),
+        close("Graphs, busy", all_off(graphs, "busy"), 0.03),
+        close("Exposed share of `graph-dual`", all_off(dual, "exposed"), 0.05, "points"),
+        close("The profiler without a gate", all_off(dual, "exposed", "ungated_off"), 0.05, "points"),
+        close("By events alone, busy", all_off(graphs, "busy", "events_off"), 0.03),
+        close("Exposed share", all_off(dual, "exposed", "events_off"), 0.05, "points"),
+        close("The third table, busy", all_off(fresh, "busy"), 0.03),
+        close("Exposed share", all_off(fresh, "exposed"), 0.05, "points"),
+        close("By events alone, busy", all_off(fresh, "busy", "events_off"), 0.03),
+        close("Exposed share", all_off(fresh, "exposed", "events_off"), 0.05, "points"),
+        close("The same on a loaded host", all_off(loaded["engines"], "exposed", "events_off"), 0.05, "points"),
+        f"In no run are the clocks of the GPUs more than {apart:.1f} µs from CUPTI's.",
+    ]
+    record = found["record"]["without collectives"]["off"]
+    text = ", ".join(f"GPU {gpu} {off:+.2%}" for gpu, off in record.items())
+    where = f"{found['card']}, {found['date'][:10]}; the loaded host: {loaded['card']}, {loaded['date'][:10]}.\n"
+    tables = f"{first}\n{second}\n{third}"
+    return f"{tables}\n{' '.join(said)}\n\n`ss.record` of a step of PyTorch against its profiler, busy time: {text}.\n{where}"
+
+
+TABLES = {
+    "several-gpus": several_gpus,
+    "recorded-hosts": recorded_hosts,
+}
