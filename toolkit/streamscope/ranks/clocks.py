@@ -31,19 +31,22 @@ _ROUNDS = 400
 _TOLERANCE_NS = 0.5
 _SURE = 4.0
 """A drift is believed that is so many times its error."""
-_LATER, _RECEIVER_LATER, _MOST_LATER = 0.08, 0.3, 0.6
-"""The last of two to begin a collective ends later by such a part of the transfer (0 to 0.2 on H100 and H200), a receiver that waited for
-its message later than the sender by such a part (0.24 to 0.57), and neither by more than the third."""
-_LATER_NS = 25_000
-"""The longest that was seen, of transfers of up to 0.25 ms: no more is assumed of longer ones."""
-_SHORTEST = 0.75
-"""So many of the operations of two ranks count, those with the shortest transfers: work beside the others makes their ends uneven."""
-_DOUBT = 0.12
-"""Ends tell another part if that explains them better: by so much of what it differs by, in transfers."""
-_TRIED_OFFSETS, _TRIED_PARTS, _MOST_TOLD = 41, 31, 256
-"""What is tried, against so many operations at most."""
-_LEAST_SIDE, _EVEN = 3, 0.25
-"""Ends are nearer than a clock that two ranks share if each began last so often, and for such a part of the other one's times."""
+_LAST_LAG, _RECEIVER_LAG, _LONGEST_LAG_NS = 0.08, 0.3, 25_000
+"""Usual lags. The last of two ranks to begin a collective ends later, by the first share of the transfer; a receiver that waited for its
+message ends later than the sender, by the second share. No lag is longer than the third number."""
+_LAGS = np.linspace(0.0, 7.5, 31)
+"""Lags that are tried, in usual ones."""
+_OFFSETS = np.linspace(-7.5, 7.5, 41)
+"""Offsets that are tried, in the longest usual lag, around the middle of the ends."""
+_UNUSUAL, _ONE_SIDED, _FAR = 0.1, 0.14, 0.001
+"""What an explanation costs, in usual lags: for each by which its lag is another one, if it makes one of two ranks the last one always, and
+for each by which its offset is away from the middle of the ends."""
+_QUICKEST = 0.75
+"""This share of the operations of two ranks counts, those with the shortest transfers: work beside the others makes their ends uneven."""
+_MOST_COUNTED = 256
+_LEAST_SIDE, _EVEN = 3, 0.5
+"""Messages of both directions tell an offset, if there are so many of each. Ends of collectives are nearer to the truth than a clock that
+two ranks share, if each was the last one for such a share of the other one's times."""
 _TURNS = 8
 """Who began an operation last depends on the offset, which is estimated so many times at most."""
 
@@ -63,8 +66,7 @@ class Clocks:
     drift : float array
         How fast the offset grows, in s per s.
     noise_ns : float array
-        How the ends of symmetric collectives scatter around the estimate: 1.48 times the median of their distances. Where one rank is
-        always last, also by how much later it is taken to end.
+        How the ends of symmetric collectives scatter around what explains them: 1.48 times the median of their distances.
     middle_ns : float array
         The middle of the recording, on the clock of each rank.
     reach_ns : float
@@ -321,66 +323,102 @@ class _Meetings:
         if abs(slope) * spread_ns < _SURE * 1.25 * max(_scatter_ns(rest_ns, offset_ns), 1.0):
             slope, rest_ns = 0.0, self.apart_ns
         behind_ns = self.behind_ns + slope * self.end_ns
+        fit = self._by_messages if self.receives.any() else self._by_collectives
+        offset_ns, lag_ns, both_sides = fit(rest_ns, behind_ns)
+        if self.shared_ns is not None and not both_sides and abs(offset_ns - self.shared_ns) <= 2 * SAME_HOST_NS:
+            offset_ns, lag_ns = self.shared_ns, np.zeros(1)
+        return offset_ns, slope, _scatter_ns(rest_ns + lag_ns, offset_ns)
+
+    def _by_messages(self, apart_ns: FloatArray, behind_ns: FloatArray) -> tuple[float, FloatArray, bool]:
+        """Return the offset, by how much later the rank ends in each message, and whether messages of both directions tell it.
+
+        A receiver that waited for its message ends later than the sender, and by as much in the other direction. If it waited in one
+        direction only, the usual lag is taken off.
+        """
+        usual_ns = self._usual_lags_ns(_RECEIVER_LAG)
+        offset_ns, lag_ns, both_sides = float(np.median(apart_ns)), np.zeros(1), False
         for _ in range(_TURNS):
-            before_ns, offset_ns = offset_ns, offset_ns + self._explained(rest_ns - offset_ns, behind_ns + offset_ns)
+            before_ns = offset_ns
+            waited = (behind_ns + offset_ns) * self.receives <= 0
+            received, sent = (self._quickest(np.flatnonzero(waited & (self.receives == sign)), 0.5) for sign in (1, -1))
+            both_sides = min(len(received), len(sent)) >= _LEAST_SIDE
+            if both_sides:
+                offset_ns, lag_ns = float(np.median(apart_ns[received]) + np.median(apart_ns[sent])) / 2, np.zeros(1)
+            elif len(rows := max(received, sent, key=len)) >= _LEAST_SIDE:
+                lag_ns = self.receives * usual_ns
+                offset_ns = float(np.median((apart_ns + lag_ns)[rows]))
             if abs(before_ns - offset_ns) < _TOLERANCE_NS:
                 break
-        noise_ns = _scatter_ns(rest_ns, offset_ns)
-        if not self._told(behind_ns + offset_ns):
-            if self.shared_ns is not None and abs(offset_ns - self.shared_ns) <= 2 * SAME_HOST_NS:
-                return self.shared_ns, slope, _scatter_ns(rest_ns, self.shared_ns)
-            noise_ns = float(np.hypot(noise_ns, self._usual_ns(float(np.median(self.transfer_ns)))))
-        return offset_ns, slope, noise_ns
+        return offset_ns, lag_ns, both_sides
 
-    def _told(self, behind_ns: FloatArray) -> bool:
-        """Tell whether each of the two was the last one often enough for their ends to be nearer to the truth than a clock they share."""
-        later = np.where(self.receives == 0, behind_ns, self.receives)[(behind_ns * self.receives <= 0) & ~self.waited]
-        fewer, more = sorted((int((later > 0).sum()), int((later <= 0).sum())))
-        return fewer >= max(_LEAST_SIDE, _EVEN * more)
+    def _by_collectives(self, apart_ns: FloatArray, behind_ns: FloatArray) -> tuple[float, FloatArray, bool]:
+        """Return the offset, by how much later the rank ends in each collective, and whether each of the two was the last one at times."""
+        rows = self._quickest(np.arange(len(apart_ns)), _QUICKEST)
+        if len(rows) > _MOST_COUNTED:  # Not each n-th: what repeats could fall between.
+            rows = np.random.default_rng(0).choice(rows, _MOST_COUNTED, replace=False)
+        ends = _Ends(apart_ns, behind_ns, np.maximum(self._usual_lags_ns(_LAST_LAG), 1.0), self.waited, 0.0 if self.simulated else 1.0)
+        offset_ns, lag = ends.some(rows).explained()
+        both_sides = bool(ends.some(rows).evenness(np.array(offset_ns)) >= _EVEN)
+        return offset_ns, ends.lags_ns(np.array(offset_ns), np.array([lag]))[0], both_sides
 
-    def _explained(self, apart_ns: FloatArray, behind_ns: FloatArray) -> float:
-        """Return the offset that explains the differences of ends best, together with how much later the last of two ends.
+    def _usual_lags_ns(self, share: float) -> FloatArray:
+        found: FloatArray = np.minimum(share * self.transfer_ns, _LONGEST_LAG_NS)
+        return found
 
-        What the other has sent already lies in buffers. So the last one to begin ends later: by no more than it began later, and by no more
-        than a part of the transfer, the same for all operations. So does a receiver that waited for its message. Where each of two ranks is
-        the last one at times, their ends tell the part; else it is the usual one: none on a simulated host.
-        """
-        rows = self._telling(behind_ns)
-        message = bool(self.receives.any())
-        apart_ns, behind_ns, transfer_ns = apart_ns[rows], behind_ns[rows], self.transfer_ns[rows]
-        sign = self.receives[rows] if message else np.where(self.waited[rows], 0, 1)
+    def _quickest(self, rows: IntArray, share: float) -> IntArray:
+        """Return that share of some operations whose transfers are the shortest."""
+        found: IntArray = rows[self.transfer_ns[rows] <= np.quantile(self.transfer_ns[rows], share)] if len(rows) else rows
+        return found
 
-        parts = np.linspace(0.0, _MOST_LATER, _TRIED_PARTS)
-        limits_ns = parts[:, None] * transfer_ns
 
-        def later_ns(offsets_ns: FloatArray) -> FloatArray:
-            """Return for each part and operation by how much the rank ends later: less than 0 where the other one does."""
-            return sign * (limits_ns if message else np.clip(behind_ns + offsets_ns[..., None], -limits_ns, limits_ns))
+@dataclass(frozen=True)
+class _Ends:
+    """Ends of a rank's collectives with another one, and what explains them: an offset of its clock, and a lag of whoever began last.
 
-        def misfit_ns(offsets_ns: FloatArray) -> FloatArray:
-            found: FloatArray = np.abs(apart_ns + later_ns(offsets_ns) - offsets_ns[..., None]).mean(axis=-1)
-            return found
+    What the others have sent already lies in the buffers of the last one. So it ends later: by what it began later, or by the lag if that
+    is less. Where it is always the same rank, a lag and an offset explain the same ends, and the lag is taken to be the usual one.
+    """
 
-        around_ns = np.linspace(-_MOST_LATER, _MOST_LATER, _TRIED_OFFSETS) * float(transfer_ns.max())
-        tried_ns = np.repeat(float(np.median(apart_ns)) + around_ns[:, None], len(parts), axis=1)
-        offsets_ns = tried_ns[misfit_ns(tried_ns).argmin(axis=0), 0]
+    apart_ns: FloatArray
+    behind_ns: FloatArray
+    usual_ns: FloatArray
+    waited: BoolArray
+    usual: float
+    """The lag that costs nothing, in ``usual_ns``."""
+
+    def some(self, rows: IntArray) -> _Ends:
+        """Return some of them."""
+        columns = (self.apart_ns[rows], self.behind_ns[rows], self.usual_ns[rows], self.waited[rows])
+        return _Ends(*columns, self.usual)
+
+    def explained(self) -> tuple[float, float]:
+        """Return the offset and the lag that leave the least unexplained, at the least cost."""
+        offsets_ns = float(np.median(self.apart_ns)) + _OFFSETS * float(self.usual_ns.max())
+        found_ns = offsets_ns[self._cost_ns(offsets_ns[:, None]).argmin(axis=0)]  # One for each lag.
         for _ in range(_TURNS):
-            offsets_ns = np.median(apart_ns + later_ns(offsets_ns), axis=1)
-        typical_ns = max(float(np.median(transfer_ns)), 1.0)
-        doubt_ns = _DOUBT * typical_ns * np.abs(parts - self._usual_ns(typical_ns) / typical_ns)
-        return float(offsets_ns[(misfit_ns(offsets_ns) + doubt_ns).argmin()])
+            found_ns = np.median(self.apart_ns + self.lags_ns(found_ns, _LAGS), axis=-1)
+        best = int(self._cost_ns(found_ns).argmin())
+        return float(found_ns[best]), float(_LAGS[best])
 
-    def _usual_ns(self, transfer_ns: float) -> float:
-        """Return by how much the last of two ends later, where the ends do not tell it."""
-        return 0.0 if self.simulated else min((_RECEIVER_LATER if self.receives.any() else _LATER) * transfer_ns, _LATER_NS)
+    def lags_ns(self, offset_ns: FloatArray, lags: FloatArray) -> FloatArray:
+        """Return by how much the rank ends later in each collective, less than 0 where the other one does: (…, lags, collectives)."""
+        most_ns = lags[:, None] * self.usual_ns
+        found: FloatArray = np.where(self.waited, 0.0, np.clip(self.behind_ns + offset_ns[..., None], -most_ns, most_ns))
+        return found
 
-    def _telling(self, behind_ns: FloatArray) -> IntArray:
-        """Return the operations whose ends count: those with the shortest transfers; of messages, those that the receiver waited for."""
-        rows = np.flatnonzero(behind_ns * self.receives <= 0)
-        if not len(rows):
-            rows = np.arange(len(behind_ns))
-        rows = rows[self.transfer_ns[rows] <= np.quantile(self.transfer_ns[rows], _SHORTEST)]
-        return rows[:: -(-len(rows) // _MOST_TOLD)]
+    def evenness(self, offset_ns: FloatArray) -> FloatArray:
+        """Return how often the one of the two ranks was the last one that was less often, as a share of the other one's times."""
+        last, first = ((~self.waited & (sign * (self.behind_ns + offset_ns[..., None]) > 0)).sum(axis=-1) for sign in (1, -1))
+        found: FloatArray = np.minimum(last, first) / np.maximum(1, np.maximum(last, first))
+        return found
+
+    def _cost_ns(self, offset_ns: FloatArray) -> FloatArray:
+        left_ns = np.abs(self.apart_ns + self.lags_ns(offset_ns, _LAGS) - offset_ns[..., None]).mean(axis=-1)
+        usual_ns, away_ns = float(np.median(self.usual_ns)), np.abs(offset_ns - np.median(self.apart_ns))
+        found: FloatArray = (
+            left_ns + _FAR * away_ns + usual_ns * (_UNUSUAL * np.abs(_LAGS - self.usual) + _ONE_SIDED * (1.0 - self.evenness(offset_ns)))
+        )
+        return found
 
 
 def _scatter_ns(values_ns: FloatArray, around_ns: float) -> float:
