@@ -45,13 +45,14 @@ def planted(
     offset_s: float = 1.0,
     ppm: float = 50.0,
     groups: tuple[tuple[int, ...], ...] = (),
+    transfer_us: float = 30.0,
     buffered_us: float = 0.0,
 ) -> Planted:
     """Return a job: in each step, kernels of these lengths, each with an all-reduce behind it on a second stream.
 
     ``slow``, ``idle``: for a step and a kernel, which rank takes so many µs longer, or begins so many µs later.
     ``missing``: how many of its first all-reduces a rank's file lacks. ``groups``: ranks that reduce together; by default all.
-    ``buffered_us``: how much later the rank that began last ends, of transfers of 30 µs, if it began so much
+    ``transfer_us``: from when the last rank begins until all end. ``buffered_us``: how much later the last one ends, if it began so much
     later: what others sent lies in its buffers.
     """
     rng = np.random.default_rng(seed)
@@ -70,7 +71,7 @@ def planted(
             for group in groups:
                 members = list(group)
                 start = end[members] + 1000 + rng.uniform(0, 500, len(members))
-                done = start.max() + 30e3 + rng.normal(0, 500, len(members))
+                done = start.max() + transfer_us * 1e3 + rng.normal(0, 500, len(members))
                 done[start.argmax()] += min(buffered_us * 1e3, start.max() - np.sort(start)[-2:][0])
                 for rank, one, other in zip(members, start, done, strict=True):
                     rows[rank] += [(f"k{at}", "main", begin[rank], end[rank]), (REDUCE, "nccl", one, other)]

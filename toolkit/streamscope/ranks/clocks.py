@@ -44,6 +44,8 @@ for each by which its offset is away from the middle of the ends."""
 _QUICKEST = 0.75
 """This share of the operations of two ranks counts, those with the shortest transfers: work beside the others makes their ends uneven."""
 _MOST_COUNTED = 256
+_NEAREST = 0.4
+"""Ends that are all to one side scatter around this quantile above or below their middle."""
 _LEAST_SIDE, _EVEN = 3, 0.5
 """Messages of both directions tell an offset, if there are so many of each. Ends of collectives are nearer to the truth than a clock that
 two ranks share, if each was the last one for such a share of the other one's times."""
@@ -66,7 +68,10 @@ class Clocks:
     drift : float array
         How fast the offset grows, in s per s.
     noise_ns : float array
-        How the ends of symmetric collectives scatter around what explains them: 1.48 times the median of their distances.
+        How the ends of symmetric collectives scatter: 1.48 times the median of their distances from the estimate, or, where one rank is
+        always last, from those that are nearest to it.
+    assumed_ns : float array
+        By how much later a rank is taken to end for being the last one always, which nothing tells; 0 where the ends tell it.
     middle_ns : float array
         The middle of the recording, on the clock of each rank.
     reach_ns : float
@@ -79,6 +84,7 @@ class Clocks:
     high_ns: FloatArray
     drift: FloatArray
     noise_ns: FloatArray
+    assumed_ns: FloatArray
     middle_ns: FloatArray
     reach_ns: float
 
@@ -188,6 +194,7 @@ def _estimated(clock: Sequence[str | None], matched: Matched, group: IntArray, r
         np.zeros(count),
         np.full(count, np.inf),
         np.zeros(count),
+        np.zeros(count),
         1.0,
     )
     if not len(matched):
@@ -234,7 +241,7 @@ def _reach(found: Clocks, clock: Sequence[str | None], operations: _Operations, 
                 operations.simulated,
                 found.offset_ns[reference] if one_clock else None,
             )
-            found.offset_ns[rank], found.drift[rank], found.noise_ns[rank] = meetings.line()
+            found.offset_ns[rank], found.drift[rank], found.noise_ns[rank], found.assumed_ns[rank] = meetings.line()
             reached[rank] = None
             line.append(rank)
             waiting.remove(rank)
@@ -313,8 +320,8 @@ class _Meetings:
     simulated: bool
     shared_ns: float | None
 
-    def line(self) -> tuple[float, float, float]:
-        """Return offset at time 0, slope and scatter of the differences of ends over time; no slope, where it is not clearly one."""
+    def line(self) -> tuple[float, float, float, float]:
+        """Return offset at time 0, slope, scatter of the ends, and the lag that is assumed; no slope, where it is not clearly one."""
         order = np.argsort(self.end_ns)
         slope = slope_of(self.end_ns[order], self.apart_ns[order])
         rest_ns = self.apart_ns - slope * self.end_ns
@@ -327,7 +334,10 @@ class _Meetings:
         offset_ns, lag_ns, both_sides = fit(rest_ns, behind_ns)
         if self.shared_ns is not None and not both_sides and abs(offset_ns - self.shared_ns) <= 2 * SAME_HOST_NS:
             offset_ns, lag_ns = self.shared_ns, np.zeros(1)
-        return offset_ns, slope, _scatter_ns(rest_ns + lag_ns, offset_ns)
+        assumed_ns, nearest_ns = 0.0 if both_sides else float(np.median(lag_ns)), offset_ns
+        if assumed_ns and not self.receives.any():  # All ends are to one side of the offset.
+            nearest_ns = float(np.quantile(rest_ns, 0.5 + _NEAREST * np.sign(assumed_ns)))
+        return offset_ns, slope, _scatter_ns(rest_ns, nearest_ns), abs(assumed_ns)
 
     def _by_messages(self, apart_ns: FloatArray, behind_ns: FloatArray) -> tuple[float, FloatArray, bool]:
         """Return the offset, by how much later the rank ends in each message, and whether messages of both directions tell it.

@@ -287,7 +287,8 @@ def _events(matched: Matched, clocks: Clocks, waits: Waits, steps: JobSteps) -> 
     if not len(last):
         return last, np.zeros(0, bool)
     noise_ns = np.where(np.isfinite(clocks.noise_ns), clocks.noise_ns, clocks.error_ns)
-    least_ns = np.maximum(_LEAST_NS, _TIMES_NOISE * np.maximum(noise_ns, float(np.median(noise_ns))))[parts.rank]
+    noise_ns = np.maximum(_LEAST_NS, _TIMES_NOISE * np.maximum(noise_ns, float(np.median(noise_ns))))
+    least_ns = (noise_ns + clocks.assumed_ns)[parts.rank]
     columns = [parts.nbytes, parts.kind, parts.communicator, parts.rank]
     _, _, scatter_ns = _typical(waits, known, columns, one_side=True)
     limit_ns = np.maximum(least_ns, _TIMES_JITTER * scatter_ns)

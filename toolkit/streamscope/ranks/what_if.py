@@ -143,7 +143,7 @@ class _Recording:
 
 def _one_clock(clocks: Clocks) -> Clocks:
     none, error_ns = np.zeros(len(clocks.group)), clocks.error_ns
-    return replace(clocks, offset_ns=none, low_ns=-error_ns, high_ns=error_ns, drift=none, middle_ns=none)
+    return replace(clocks, offset_ns=none, low_ns=-error_ns, high_ns=error_ns, drift=none, assumed_ns=none, middle_ns=none)
 
 
 @dataclass(frozen=True, repr=False)
