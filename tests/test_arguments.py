@@ -98,7 +98,9 @@ def test_digits_behind_the_point_are_exact(count, unit):
     assert size_in_bytes("n", f"{count}.5 {unit}") == count * UNITS[unit.upper()] + UNITS[unit.upper()] // 2
 
 
-@pytest.mark.parametrize("limit", ["", "much", "12 apples", "-3", "1e9", "nan", "inf GB", "9" * 5000, 0, -1, 1.5, None, True, "0.1 B"])
+@pytest.mark.parametrize(
+    "limit", ["", "much", "12 apples", "-3", "1e9", "nan", "inf GB", "9" * 5000, 0, -1, 1.5, None, True, "0.1 B", "٣ MB"]
+)
 def test_what_is_no_size(limit):
     with pytest.raises(EngineError, match="is not a size for the limit") as caught:
         size_in_bytes("the limit", limit)

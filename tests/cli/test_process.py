@@ -19,6 +19,7 @@ import streamscope
 from streamscope.cli.main import main
 from streamscope.cli.terminal import make_ready
 from streamscope.comparing import compare as comparing
+from streamscope.errors import ProgramError
 
 SMALL = ("compare", "elementwise-chain", "--set", "length=6", "--set", "size=64", "--device", "simulated")
 ROOT = Path(streamscope.__file__).resolve().parents[2]
@@ -104,6 +105,19 @@ def test_a_signal_where_python_ignores_exceptions(tmp_path, monkeypatch, capsys,
     assert main((*SMALL, "--out", str(tmp_path / "out"))) == 128 + number
     assert capsys.readouterr() == ("", SIGNALS[number])
     assert not any(tmp_path.iterdir())
+
+
+def test_a_signal_that_python_ignored_is_not_sent_to_whoever_called_the_command_line(monkeypatch):
+    def ended(*_, **__):
+        held = type("Held", (), {})()
+        noticed = weakref.ref(held, lambda _: signal.raise_signal(signal.SIGINT))
+        del held
+        assert noticed() is None
+        raise ProgramError("it failed by itself")
+
+    monkeypatch.setattr(comparing, "compare", ended)
+    assert main(SMALL) == 1
+    time.sleep(0.05)
 
 
 def test_other_exceptions_that_python_ignores_are_shown(monkeypatch, capsys):

@@ -21,7 +21,7 @@ Kinds = Mapping[str, tuple[Callable[[Any], object], str]]
 UNITS = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
 }  # fmt: skip
-_SIZE = re.compile(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]*)\s*")  # Longer ones are not sizes of any memory.
+_SIZE = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z]*)\s*")  # Longer ones are not sizes of any memory.
 
 
 def shown(value: object) -> str:
@@ -82,15 +82,17 @@ def size_in_bytes(name: str, size: Any, *, error: type[StreamscopeError] = Engin
     StreamscopeError
         It is something else, or less than one byte.
     """
-    nbytes = 0
+    nbytes = None
     if isinstance(size, str):
         match = _SIZE.fullmatch(size)
-        nbytes = int(Fraction(match[1]) * UNITS.get(match[2].upper(), 0)) if match else 0
+        unit = UNITS.get(match[2].upper()) if match else None
+        nbytes = int(Fraction(match[1]) * unit) if match and unit else None
     else:
         with suppress(EngineError):
             nbytes = whole_number(name, size)
-    if nbytes < 1:
-        raise error(f"{shown(size)} is not a size for {name}", hint='give bytes, or for example "512 MiB"')
+    if nbytes is None or nbytes < 1:
+        least = "" if nbytes is None else ": it has at least one byte"
+        raise error(f"{shown(size)} is not a size for {name}{least}", hint='give bytes, or for example "512 MiB"')
     return nbytes
 
 

@@ -15,7 +15,7 @@ import _thread
 import errno
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 FAILED, _INTERRUPTED = 1, 130
@@ -64,7 +64,7 @@ class Stops:
         self.over = False
         """Whether signals come too late to stop anything."""
         self._before: dict[int, object] = {}
-        self._report = sys.unraisablehook
+        self._report: Callable[[sys.UnraisableHookArgs], object] | None = None
 
     def begin(self) -> None:
         """Set the handlers; in other threads than the main one, which get no signals, do nothing."""
@@ -75,12 +75,13 @@ class Stops:
             self._before[_signal.SIGINT] = _signal.signal(_signal.SIGINT, self._stop)
         except ValueError:
             return
-        sys.unraisablehook = self._ignored
+        self._report, sys.unraisablehook = sys.unraisablehook, self._ignored
 
     def end(self, *, for_good: bool = False) -> None:
         """Put back the handlers that were there; ``for_good`` tells that the process ends, where Python's own would print a traceback."""
         self.over = True
-        sys.unraisablehook = self._report
+        if self._report is not None:
+            sys.unraisablehook = self._report
         for number, handler in self._before.items():
             _signal.signal(number, _signal.SIG_DFL if for_good and callable(handler) else handler)
 
@@ -96,16 +97,16 @@ class Stops:
 
     def _ignored(self, unraisable: sys.UnraisableHookArgs) -> None:
         """Send the signal again whose exception Python has just ignored."""
-        if self.number is None or not issubclass(unraisable.exc_type, StoppedError):
+        if self.number is not None and issubclass(unraisable.exc_type, StoppedError):
+            _thread.start_new_thread(self._send_again, (self.number,))
+        elif self._report is not None:
             self._report(unraisable)
-        else:
-            _thread.start_new_thread(_send_soon, (self.number,))
 
-
-def _send_soon(number: int) -> None:
-    """Send the main thread a signal when it has left the place where exceptions are ignored."""
-    time.sleep(0.01)
-    _thread.interrupt_main(number)  # type: ignore[arg-type]  # Numbers will do: `signal`, which has the names, is not imported.
+    def _send_again(self, number: int) -> None:
+        """Send the main thread a signal; where that is still in a place where exceptions are ignored, this is called once more."""
+        time.sleep(0.01)
+        if not self.over:
+            _thread.interrupt_main(number)  # type: ignore[arg-type]  # Numbers will do: `signal`, which has the names, is not imported.
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
-from streamscope.arguments import shown, size_in_bytes
+from streamscope.arguments import shown, size_in_bytes, whole_number
 from streamscope.errors import ProgramError
 from streamscope.ops.application import require
 from streamscope.ops.selection import filled
@@ -459,6 +459,4 @@ def _source(name: str, x: object) -> Symbol:
 
 
 def _whole(name: str, option: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ProgramError(f"{name} at {user_line()}: {option}={shown(value)} must be a whole number")
-    return value
+    return whole_number(f"{name} at {user_line()}: {option}", value, error=ProgramError)
