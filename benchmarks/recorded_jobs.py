@@ -35,6 +35,7 @@ import numpy as np
 
 from streamscope.arrays import FloatArray
 from streamscope.ranks.job import Job
+from streamscope.ranks.matching import TOGETHER
 from streamscope.ranks.rank import of_rows
 from streamscope.trace.spans import SpanKind
 
@@ -499,6 +500,29 @@ def cut(job: Job, case: JobCase) -> Job:
     return Job.of(ranks)
 
 
+def last_rank(job: Job) -> dict[str, Any] | None:
+    """Return by how much later the last rank to begin a collective ends than the others in their median; they share a clock.
+
+    Of collectives that it began later by a fifth of the transfer; None where there are fewer than ten. Transfers are the shortest part.
+    """
+    parts, operation = job.matched.parts, job.matched.operation
+    rows = np.flatnonzero((operation >= 0) & parts.kernel & parts.is_kind(TOGETHER))
+    begin_us, end_us = np.full((2, len(job.ranks), len(job.matched)), np.nan)
+    begin_us[parts.rank[rows], operation[rows]] = parts.start_ns[rows] / 1e3
+    end_us[parts.rank[rows], operation[rows]] = parts.end_ns[rows] / 1e3
+    whole = ~np.isnan(begin_us).any(axis=0)
+    begin_us, end_us = begin_us[:, whole], end_us[:, whole]
+    order, column = np.argsort(begin_us, axis=0), np.arange(begin_us.shape[1])
+    last, second = order[-1], order[-2]
+    transfer_us = (end_us - begin_us).min(axis=0)
+    late = begin_us[last, column] - begin_us[second, column] >= 0.2 * transfer_us
+    others_us = np.where(np.arange(len(job.ranks))[:, None] == last, np.nan, end_us)
+    if late.sum() < 10:
+        return None
+    lag_us = (end_us[last, column] - np.nanmedian(others_us, axis=0))[late]
+    return {"times": int(late.sum()), "transfer_us": float(np.median(transfer_us[late])), "lag_us": float(np.median(lag_us))}
+
+
 def judged(job: Job, case: JobCase) -> dict[str, Any]:
     """Return the findings about a job, and whether they are right."""
     found = job.to_dict()
@@ -519,6 +543,7 @@ def judged(job: Job, case: JobCase) -> dict[str, Any]:
         "within_10_us": len(known) == len(clocks) and all(abs(offset) <= 10 for offset, _ in known),
         "host_known_within_10_us": bool((abs(on_host.offset_ns) <= 10_000).all()),  # Kineto's files do not name it.
         "collectives": found["collectives"],
+        "last rank": last_rank(job),
         "planted": case.late or None,
         "late": found["late"],
         "right": right,

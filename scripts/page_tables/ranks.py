@@ -91,6 +91,7 @@ def recorded_ranks() -> str:
     return table(head, rows) + named + days(host["date"][:10] for host in data("recorded_jobs")["hosts"])
 
 
+_TRANSFERS_US = (40, 55, 100, 160, 1_000)
 JOB_KINDS = (
     ("`DistributedDataParallel`, repaired", ("ddp",)),
     ("tensor-parallel, repaired", ("tp",)),
@@ -181,7 +182,27 @@ def _bar(rows: Sequence[Any]) -> str:
     return f"{low:+.0f} to {high:+.0f} %"
 
 
+def last_rank_lags() -> str:
+    """Return by how much later the last rank to begin a collective ends, by GPUs and by the length of the transfer."""
+    found: dict[tuple[int, str, int], list[tuple[float, float]]] = {}
+    for host in data("recorded_jobs")["hosts"]:
+        for job in host["jobs"].values():
+            if one := job.get("kineto", {}).get("last rank"):
+                bound = next(at for at, most_us in enumerate(_TRANSFERS_US) if one["transfer_us"] < most_us)
+                card = host["device"].removeprefix("NVIDIA ").split()[0]
+                found.setdefault((host["gpus"], card, bound), []).append((one["transfer_us"], one["lag_us"]))
+    rows = []
+    for (gpus, card, _), jobs in sorted(found.items()):
+        transfers, lags = zip(*jobs, strict=True)
+        between = f"{min(transfers):.0f} to {max(transfers):.0f} µs"
+        rows.append(
+            [f"{gpus} × {card}", between, f"{len(jobs)}", f"{statistics.median(lags):.1f} µs", f"{min(lags):.1f} to {max(lags):.1f} µs"]
+        )
+    return table(["GPUs", "transfers, by their median", "jobs", "the last rank ends later by", "from, to"], rows) + "\n"
+
+
 TABLES = {
+    "last-rank-lags": last_rank_lags,
     "planted-jobs": planted_jobs,
     "predicted-ranks": predicted_ranks,
     "recorded-ranks": recorded_ranks,
