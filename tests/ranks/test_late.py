@@ -288,6 +288,9 @@ class TestJobsThatHostsHoldUp:
         assert job.late == ()
         assert job.verdict.startswith("No rank is late by what it does. Rank 1 is late in 8 of 8")
         assert job.verdict.endswith("One simulated host launches for all ranks, and for this one last.")
+        info = replace(info, device=replace(info.device, details={"predicted_from": "cuda"}))
+        predicted = Job.of([replace(rank, trace=replace(rank.trace, info=info)) for rank in job.ranks])
+        assert "Its host launches everything more slowly." in predicted.verdict
 
     def test_a_host_that_sleeps_is_late_whatever_its_pace(self):
         (late,) = held_up((50, 60), sleeps_us=400).late

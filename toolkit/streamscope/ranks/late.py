@@ -455,7 +455,10 @@ def _host_cause(
     beyond_ns = [_beyond_pace_ns(gaps_ns, _launch_gaps_ns(ranks[at], matched, at, operations)) for at in others]
     if not len(gaps_ns) or float(np.median(beyond_ns)) >= EXPLAINS * idle_ns:
         return "host late", own.behind_gap, ""
-    return ("order" if ranks[late].trace.info.device.simulated else "pace"), "", ""
+    device = ranks[late].trace.info.device
+    # Predictions of recorded ranks are called simulated, too, and each has a host of its own.
+    shared = device.simulated and device.details.get("predicted_from", "simulated") == "simulated"
+    return ("order" if shared else "pace"), "", ""
 
 
 def _host_ns(rank: Rank, matched: Matched, at: int, operations: IntArray) -> dict[str, float]:
