@@ -250,7 +250,14 @@ class TestChanges:
     def test_what_is_too_large_stays_apart_and_nothing_is_split(self, size):
         with pytest.raises(TraceError, match="no all_reduce can be merged") as error:
             overlapped().what_if().collective("all_reduce").bucket(size)
-        assert "none can be split" in error.value.hint
+        assert re.fullmatch(r"those that follow each other have 28.6 MiB or more together; none can be split, .*", error.value.hint)
+
+    def test_why_none_can_be_merged_is_told(self):
+        nosize = Job.of([replace(rank, trace=with_sizes(rank.trace, 0)) for rank in overlapped().ranks])
+        with pytest.raises(TraceError, match=r"\(their sizes are not known; none"):
+            nosize.what_if().collective("all_reduce").bucket("1 GB")
+        with pytest.raises(TraceError, match=r"\(there is one alone; none"):
+            launched(10, 20).what_if().collective("all_reduce").bucket("1 GB")
 
     def test_what_stays_whole_beside_buckets_is_told(self):
         rows = [("kernel", f"k{at}", "main", 100 * at, 100 * at + 100) for at in range(3)]
@@ -266,7 +273,7 @@ class TestChanges:
         rows += [("kernel", "ar1", "comm", 200, 220)]
         waits = [("k0", "ar0"), ("ar0", "k1"), ("k1", "ar1")]
         job = Job.of([rank_of(number, rows, [5, 6], waits) for number in range(2)])
-        with pytest.raises(TraceError, match="no all_reduce can be merged"):
+        with pytest.raises(TraceError, match=r"\(something waits for each before the next one is launched; none"):
             job.what_if().collective("all_reduce").bucket("1 GB")
 
     def test_serial_runs_one_thing_at_a_time(self):

@@ -703,14 +703,15 @@ class Collectives:
         limit = size_in_bytes("a bucket", size, error=TraceError)
         prediction, recording = self.prediction, self.prediction.recording
         texts, key_of = recording.job.matched.parts.texts, recording.key_of
-        merged_into: dict[int, int] = {}
+        merged_into, reasons = dict[int, int](), dict[str, None]()
         for key in sorted({key for key in key_of.values() if texts[key[0]] == self.kind}):
-            merged_into |= buckets(prediction.works, {one for one, its in key_of.items() if its == key}, limit)
+            found, apart = buckets(prediction.works, {one for one, its in key_of.items() if its == key}, limit)
+            merged_into |= found
+            reasons |= dict.fromkeys(apart)
         if not any(one != last for one, last in merged_into.items()):
             raise TraceError(
                 f"no {self.kind} can be merged into buckets of {shown(size)}",
-                hint="they are as large already, something waits for each, or their sizes are not known; none can be split, since files do "
-                "not tell when its pieces were ready",
+                hint=f"{'; or '.join(reasons)}; none can be split, since files do not tell when its pieces were ready",
             )
         works = [merged(work, merged_into, recording.latencies_of(work)) for work in prediction.works]
         count = len(set(merged_into.values()))

@@ -17,6 +17,7 @@ from streamscope.predicting.tasks import Task
 from streamscope.ranks.replay import RankTimes, RankWork
 from streamscope.ranks.waiting import Coverage
 from streamscope.trace.spans import SpanKind, SpanTable
+from streamscope.words import binary_size
 
 _BESIDE = 0.05
 """Work with more of its time beside other work of its GPU did not run alone."""
@@ -269,25 +270,38 @@ def _collectives_first(work: RankWork) -> RankWork:
     return replace(work, tasks=tuple(tasks), kept=work.kept[order])
 
 
-def buckets(works: Sequence[RankWork], operations: set[int], limit: int) -> dict[int, int]:
-    """Return for each collective of a communicator the last one of its bucket, which has at most ``limit`` bytes."""
+def buckets(works: Sequence[RankWork], operations: set[int], limit: int) -> tuple[dict[int, int], list[str]]:
+    """Return for each collective of a communicator the last one of its bucket, which has at most ``limit`` bytes; and why buckets end."""
     taking_part = [work for work in works if operations & set(work.operation.values())]
     if not taking_part:
-        return {}
+        return {}, []
     order = [one for task in taking_part[0].tasks if (one := taking_part[0].operation_of(task)) in operations]
     index = {operation: place for place, operation in enumerate(order)}
     held = np.max([_awaited_before(work, index) for work in taking_part], axis=0).tolist()
     size_of = _sizes(taking_part[0])
     sizes = [size_of[operation] for operation in order]
     begin, total = 0, 0
-    first = list[int]()
+    first, too_large = list[int](), list[int]()
+    reasons = dict[str, None]()
     for place, size in enumerate(sizes):
         total += size
-        if not place or total > limit or held[place] >= begin or not min(size, sizes[place - 1]):
+        apart = ""
+        if place and not min(size, sizes[place - 1]):
+            apart = "their sizes are not known"
+        elif place and held[place] >= len(order):
+            apart = "ranks launch them in different orders, or do not wait for each other in them"
+        elif place and held[place] >= begin:
+            apart = "something waits for each before the next one is launched"
+        elif place and total > limit:
+            too_large.append(total)
+        if not place or apart or total > limit:
             begin, total = place, size
+        reasons |= {apart: None} if apart else {}
         first.append(begin)
     last = {begin: place for place, begin in enumerate(first)}
-    return {operation: order[last[first[place]]] for operation, place in index.items()}
+    if too_large:
+        reasons |= {f"those that follow each other have {binary_size(min(too_large))} or more together": None}
+    return {operation: order[last[first[place]]] for operation, place in index.items()}, [*reasons] or ["there is one alone"]
 
 
 def _sizes(work: RankWork) -> dict[int, int]:
