@@ -69,15 +69,15 @@ def span_us(trace, name):
 class TestHosts:
     def test_a_job_that_hosts_decide_may_be_as_quick_as_their_quickest(self):
         job, quick = launched(10, 20), launched(10, 10)
-        prediction = job.what_if().link(scale=2)
+        prediction = job.what_if().kernel("ar0").scale(0.5)
         low, high = prediction.error_bar
-        quick_ns, found_ns = (one.what_if().link(scale=2).job.length_ns for one in (quick, job))
+        quick_ns, found_ns = (one.what_if().kernel("ar0").scale(0.5).job.length_ns for one in (quick, job))
         assert 1 + low == pytest.approx(0.95 * quick_ns / found_ns / 1.15, rel=0.08)
         assert 1 + high == pytest.approx(1.05 * 1.15, rel=0.03)  # The slowest host is there already.
         assert "bound by hosts" in str(prediction.notes)
         slow, fast = (prediction.speedup / (1 + end) for end in (high, low))
         assert f"that may be {1 / slow:.2f} times as slow to {fast:.2f} times as fast" in prediction.verdict
-        slower = job.what_if().link(scale=0.005)
+        slower = job.what_if().kernel("ar0").scale(200)
         assert re.search(r"[\d.]+ times as slow\. Depending on hosts, that may be [\d.]+ to [\d.]+ times as slow\.$", slower.verdict)
         assert prediction.to_dict()["error_bar"] == [low, high]
 
@@ -235,6 +235,19 @@ class TestChanges:
         found = job.what_if().link(scale=2)
         assert any("latency of all_reduce is not known" in note for note in found.notes)
         assert [each.transfer_us for each in found.job.times] == [10 + 15] * 2
+
+    def test_the_error_bar_reaches_to_where_all_of_a_transfer_is_latency(self):
+        job = Job.of([replace(rank, trace=with_sizes(rank.trace, 7)) for rank in overlapped().ranks])
+        for scale, ends in ((2, (0.95, 1.05 * 250 / 235)), (0.5, (0.95 * 250 / 280, 1.05))):
+            for found in (job.what_if().link(scale=scale), job.what_if().link(scale=scale).what_if(rank=1).like(rank=0)):
+                assert [1 + end for end in found.error_bar] == pytest.approx(ends)
+        again = job.what_if().link(scale=2).link(scale=0.5)
+        assert again.error_bar == pytest.approx((-0.05, 0.05))
+        merged = job.what_if().collective("all_reduce").bucket(14)
+        assert merged.job.length_ns == 270_000  # Both transfers, of 20 and 30 µs; or that of 30, if they were latency.
+        assert [1 + end for end in merged.error_bar] == pytest.approx((0.95 * 250 / 270, 1.05))
+        assert [1 + end for end in merged.link(scale=0.5).error_bar] == pytest.approx((0.95 * 250 / 320, 1.05))
+        assert overlapped().what_if().link(scale=2).error_bar == pytest.approx((-0.05, 0.05))
 
     def test_a_bucket_waits_for_its_last_part_and_saves_a_latency(self):
         job = overlapped()

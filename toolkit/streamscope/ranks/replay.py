@@ -64,6 +64,8 @@ class RankWork:
         Sizes of rows that stand for several collectives.
     slowed : mapping of int to two floats
         Of rows of kernels that collectives slow down: the part of the time beside these that is lost, and how long that was, in ns.
+    if_latency : mapping of int to float
+        Factors on the predicted transfers of rows whose latency is not known: with these, all of the recorded transfer is latency.
     """
 
     source: int
@@ -76,6 +78,7 @@ class RankWork:
     transfer_ns: Mapping[int, float]
     nbytes: Mapping[int, int] = field(default_factory=dict)
     slowed: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    if_latency: Mapping[int, float] = field(default_factory=dict)
 
     @cached_property
     def run_start_ns(self) -> int:

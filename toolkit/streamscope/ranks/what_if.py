@@ -31,6 +31,7 @@ from streamscope.ranks.work_changes import (
     named,
     one_at_a_time,
     slowed_by_collectives,
+    with_latency,
     without_ranges,
     without_waits,
 )
@@ -122,8 +123,9 @@ class _Recording:
         return {operation: (kind, communicator) for operation, kind, communicator in zip(*columns, strict=True) if operation >= 0}
 
     def latencies_of(self, work: RankWork) -> dict[int, float]:
-        """Return the latency of each row that is a part of a collective; 0 where it is not known."""
-        return {row: self.latency_ns.get(self.key_of[operation], 0.0) for row, operation in work.operation.items()}
+        """Return the latency of each row that is a part of a collective, where it is known."""
+        keys = {row: self.key_of[operation] for row, operation in work.operation.items()}
+        return {row: self.latency_ns[key] for row, key in keys.items() if key in self.latency_ns}
 
     @cached_property
     def pace_ranges(self) -> list[tuple[float, float]]:
@@ -218,7 +220,8 @@ class JobPrediction(Result):
         Equal runs differ by some 5 %, also where GPUs decide. Hosts that do the same differ between ranks and steps, and by more while a
         profiler records them. Their pace is the time of launches over the usual time of the same calls. Quick and slow are the 5th and
         95th percentile of all steps of all ranks, and 15 % beyond, since another recording has other hosts. Waits of the GPU that nothing
-        in the files explains stay in the prediction; the bar has the job without them, too.
+        in the files explains stay in the prediction; the bar has the job without them, too. Where the latency of transfers that change is
+        not known, the bar reaches from "none of the transfer is latency" to "all is".
 
         Examples
         --------
@@ -228,17 +231,32 @@ class JobPrediction(Result):
         >>> job.what_if().serial().error_bar
         (-0.05, 0.05)
         """
-        low, high = self._host_range
+        low, high = self._range
         return low - _EQUAL_RUNS * (1 + low), high + _EQUAL_RUNS * (1 + high)
+
+    @cached_property
+    def _range(self) -> tuple[float, float]:
+        """How much shorter and longer it would be with quick and with slow hosts, and by what is not known of latencies."""
+        if not any(work.if_latency for work in self.works):
+            return self._host_range
+        return self._between_works(*([with_latency(work, longer=at > 0) for work in works] for at, works in enumerate(self._hosts)))
 
     @cached_property
     def _host_range(self) -> tuple[float, float]:
         """How much shorter and longer it would be with quick and with slow hosts."""
-        whole_ns = _length_ns(self.works, self._times)
+        return self._between_works(*self._hosts)
+
+    @property
+    def _hosts(self) -> tuple[list[RankWork], list[RankWork]]:
+        """The works with quick and with slow hosts."""
         quick, slow = zip(*self.recording.pace_ranges, strict=True)
         hosts = [[paced(work, factors[work.source]) for work in self.works] for factors in (quick, slow)]
-        hosts[0] = hosts[0] if self.recorded.simulated else [without_waits(work) for work in hosts[0]]
-        low, high = (_length_ns(works, replayed(works, self.recorded)) / whole_ns - 1 for works in hosts)
+        return hosts[0] if self.recorded.simulated else [without_waits(work) for work in hosts[0]], hosts[1]
+
+    def _between_works(self, shorter: Sequence[RankWork], longer: Sequence[RankWork]) -> tuple[float, float]:
+        """Return how much shorter and longer than predicted works take, as shares."""
+        whole_ns = _length_ns(self.works, self._times)
+        low, high = (_length_ns(works, replayed(works, self.recorded)) / whole_ns - 1 for works in (shorter, longer))
         return min(0.0, low), max(0.0, high)
 
     @property
@@ -380,7 +398,7 @@ class JobPrediction(Result):
         """Make the links between ranks so many times as fast: transfers of collectives become shorter, but for their latency.
 
         The latency of a kind of collective is what a line through its shortest and its longest transfers has at no bytes. Where all have
-        one size it is not known, and taken to be nothing; a note says so.
+        one size it is not known, and taken to be nothing; a note says so, and the error bar reaches to where all of a transfer is latency.
 
         Parameters
         ----------

@@ -48,6 +48,7 @@ def in_place_of(late: RankWork, other: RankWork, numbers: tuple[int, int]) -> Ra
         operation={row: late.operation[own] for own, row in pairs},
         transfer_ns={row: late.transfer_ns[own] for own, row in pairs if own in late.transfer_ns},
         nbytes={row: late.nbytes[own] for own, row in pairs if own in late.nbytes},
+        if_latency={row: late.if_latency[own] for own, row in pairs if own in late.if_latency},
     )
 
 
@@ -95,14 +96,26 @@ def without_waits(work: RankWork) -> RankWork:
 
 
 def faster_links(work: RankWork, scale: float, latency_ns: Mapping[int, float]) -> RankWork:
-    """Return work whose transfers beyond their latency take as much shorter."""
+    """Return work whose transfers beyond their latency, which is nothing where it is not known, take as much shorter."""
 
     def own_time(task: Task) -> Task:
         alone = work.operation_of(task) is not None and task.rows[0] not in work.transfer_ns
         return replace(task, factor=task.factor / scale) if alone else task
 
-    transfer_ns = {row: min(latency_ns[row], ns) + max(0.0, ns - latency_ns[row]) / scale for row, ns in work.transfer_ns.items()}
-    return replace(work, tasks=tuple(map(own_time, work.tasks)), transfer_ns=transfer_ns)
+    known_ns = {row: min(latency_ns.get(row, 0.0), ns) for row, ns in work.transfer_ns.items()}
+    transfer_ns = {row: known_ns[row] + (ns - known_ns[row]) / scale for row, ns in work.transfer_ns.items()}
+    if_latency = {row: scale * work.if_latency.get(row, 1.0) for row in work.operation if row not in latency_ns}
+    return replace(work, tasks=tuple(map(own_time, work.tasks)), transfer_ns=transfer_ns, if_latency=if_latency)
+
+
+def with_latency(work: RankWork, *, longer: bool) -> RankWork:
+    """Return work whose transfers of unknown latency are all latency, where that makes them longer, or else where it makes them shorter."""
+
+    def changed(task: Task) -> Task:
+        factor = work.if_latency.get(task.rows[0], 1.0) if task.rows else 1.0
+        return replace(task, factor=task.factor * factor) if (factor > 1 if longer else factor < 1) else task
+
+    return replace(work, tasks=tuple(map(changed, work.tasks)))
 
 
 @dataclass(frozen=True)
@@ -329,10 +342,12 @@ def _awaited_before(work: RankWork, index: Mapping[int, int]) -> IntArray:
 def merged(work: RankWork, last_of: Mapping[int, int], latency_ns: Mapping[int, float]) -> RankWork:
     """Return work in which the last collective of each bucket stands for all of it.
 
-    It comes after all that one of them came after, and takes as long as all together without the latencies of the others.
+    It comes after all that one of them came after, and takes as long as all together without the latencies of the others. Where these are
+    not known, it takes as long as all together, and as the longest of them if all is latency.
     """
     size_of = _sizes(work)
     last_row = {operation: row for row, operation in work.operation.items()}
+    longest_ns = dict[int, float]()
     transfer_ns, nbytes, operation_of = dict(work.transfer_ns), dict(work.nbytes), dict(work.operation)
     tasks, kept = list[Task](), list[int]()
     number: list[int | None] = []
@@ -346,7 +361,8 @@ def merged(work: RankWork, last_of: Mapping[int, int], latency_ns: Mapping[int, 
         if operation is not None and last is not None and operation != last:
             awaited.setdefault(last, set()).update(known)
             row, into = task.rows[0], last_row[last]
-            transfer_ns[into] += max(0.0, transfer_ns.pop(row) - latency_ns[row])
+            longest_ns[into] = max(longest_ns.get(into, 0.0), transfer_ns[row] * work.if_latency.get(row, 1.0))
+            transfer_ns[into] += max(0.0, transfer_ns.pop(row) - latency_ns.get(row, 0.0))
             nbytes[into] = nbytes.get(into, size_of[last]) + size_of[operation]
             del operation_of[row]
             number.append(None)
@@ -357,4 +373,11 @@ def merged(work: RankWork, last_of: Mapping[int, int], latency_ns: Mapping[int, 
         number.append(len(tasks))
         tasks.append(replace(task, after=tuple(sorted(known))))
         kept.append(int(work.kept[position]))
-    return replace(work, tasks=tuple(tasks), kept=np.array(kept, np.int64), operation=operation_of, transfer_ns=transfer_ns, nbytes=nbytes)
+    if_latency = {row: one for row, one in work.if_latency.items() if row in operation_of}
+    for row, ns in longest_ns.items():
+        if row not in latency_ns and transfer_ns[row]:
+            if_latency[row] = max(ns, work.transfer_ns[row] * work.if_latency.get(row, 1.0)) / transfer_ns[row]
+    return replace(
+        work, tasks=tuple(tasks), kept=np.array(kept, np.int64), operation=operation_of, transfer_ns=transfer_ns, nbytes=nbytes,
+        if_latency=if_latency,
+    )  # fmt: skip
