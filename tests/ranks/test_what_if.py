@@ -82,9 +82,15 @@ class TestHosts:
         assert prediction.to_dict()["error_bar"] == [low, high]
 
     def test_a_job_that_gpus_decide_does_not_depend_on_hosts(self):
-        prediction = launched(10, 20, kernel_us=80).what_if().link(scale=2)
-        assert max(map(abs, prediction.error_bar)) < 0.1
+        prediction = launched(10, 20, kernel_us=80).what_if().kernel("k1").scale(0.5)
+        low, high = prediction.error_bar
+        assert max(-low, high) < 0.1
         assert "hosts" not in prediction.verdict
+        slow, fast = (prediction.speedup / (1 + end) for end in (high, low))
+        between = f"{1 / slow:.2f} times as slow to {fast:.2f} times as fast"
+        assert prediction.verdict.endswith(f"{prediction.speedup:.2f} times as fast (error bar: {between}).")
+        slower = launched(10, 20, kernel_us=80).what_if().kernel("k1").scale(9)
+        assert re.search(r"times as slow \(error bar: [\d.]+ to [\d.]+ times as slow\)\.$", slower.verdict)
 
     def test_hosts_of_a_model_are_always_the_same(self):
         assert Step(rows=64, width=64, columns=(64, 64)).run().what_if().link(scale=2).error_bar == (-0.05, 0.05)

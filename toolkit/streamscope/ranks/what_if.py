@@ -290,15 +290,18 @@ class JobPrediction(Result):
         error = self.replay_error
         replay = f"the replay without a change takes {time_text(self.unchanged.length_ns)} of {time_text(self.recorded.length_ns)}"
         off = f": that is {percent(error)} off, so what it predicts may be as far off" if error > _WORST_REPLAY else ""
-        hosts = [_HOSTS.format(self._between)] if self._between else []
+        hosts = [_HOSTS.format(self._between)] if self._hosts_decide else []
         alone = [] if self.recorded.matched.whole.any() else ["no collective joins the ranks, so each is replayed alone"]
         return (replay + off, *hosts, *alone, *([_INFERRED.format(ranks + more)] if untold else []), *self.remarks)
 
     @property
+    def _hosts_decide(self) -> bool:
+        """Whether hosts matter: their times with a recorder tell nothing of a run without one."""
+        return max(map(abs, self._host_range)) > _EQUAL_RUNS and bool(self.changes)
+
+    @property
     def _between(self) -> str:
-        """The range of the speed-up in words, where hosts matter: their times with a recorder tell nothing of a run without one."""
-        if max(map(abs, self._host_range)) <= _EQUAL_RUNS or not self.changes:
-            return ""
+        """The range of the speed-up in words."""
         slow, fast = (_times(self.speedup / (1 + end)) for end in self.error_bar[::-1])
         number, unit = slow.split(" ", 1)
         return f"{number if fast.endswith(unit) else slow} to {fast}"
@@ -634,8 +637,8 @@ class JobPrediction(Result):
         last_us = [each["p95"] for each in (self.job.step_us, self.recorded.step_us)]
         slowest = " instead of ".join(time_text(us * 1e3) for us in last_us if us is not None)
         p95 = f" (p95: {slowest})" if self._by_steps else ""
-        between = f" Depending on hosts, that may be {self._between}." if self._between else ""
-        change = f"so the change makes it {_times(self.speedup)}.{between}"
+        between = f". Depending on hosts, that may be {self._between}." if self._hosts_decide else f" (error bar: {self._between})."
+        change = f"so the change makes it {_times(self.speedup)}{between}"
         return f"Predicted, not measured: {what} takes {predicted} instead of {before}{p95}, {change}"
 
     def table_rows(self) -> list[tuple[str, ...]]:
