@@ -419,6 +419,24 @@ class TestUnknownWaits:
 
 
 class TestForms:
+    def test_the_host_behind_waits_is_no_function(self):
+        rows = [("launch", "a", "host", 0, 5, 0), ("kernel", "a", "main", 10, 110, 0), ("sync", "wait", "host", 5, 112)]
+        rows += [("launch", "b", "host", 120, 125, 1), ("kernel", "b", "main", 130, 150, 1)]
+        assert Job.of([rank_of(0, rows, 0)]).what_if().without("host").changes == ("without the host's work behind 1 wait",)
+
+    def test_each_column_has_a_name_of_its_own(self):
+        heads = overlapped().what_if().heads
+        assert len({*heads}) == len(heads)
+
+    def test_the_changed_rank_and_the_one_that_it_is_like_are_shown_first(self):
+        job = Job.of(planted(4, 4, slow=lambda step, at: (1, 300)).ranks)
+        found = job.what_if(rank=1).like(rank=0)
+        for each in (found, found.what_if(), found.what_if().link(scale=2)):
+            assert [number for number, _, _ in each.shown()][:2] == [1, 0]
+            assert len(each.shown()) == 3
+        assert next(number for number, _, _ in job.what_if(rank=2).kernel("k1").scale(2).shown()) == 2
+        assert [number for number, _, _ in found.shown([3])] == [3]
+
     def test_text_dict_and_files(self, tmp_path):
         found = overlapped(40).what_if(rank=1).like(rank=0)
         assert "the job takes 250 µs instead of 290 µs, so the change makes it 1.16 times as fast" in str(found)

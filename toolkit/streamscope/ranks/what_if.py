@@ -312,7 +312,7 @@ class JobPrediction(Result):
         Parameters
         ----------
         *ranks : int
-            By default the chosen one, and those whose waiting changes most: three in all.
+            By default changed ones, behind each the one that it is like, and then those whose waiting changes most: three in all.
 
         Raises
         ------
@@ -336,13 +336,13 @@ class JobPrediction(Result):
     def shown(self, ranks: Sequence[int] = ()) -> list[tuple[int, Trace, Trace]]:
         """Return ranks with their traces as recorded and as predicted, from one zero.
 
-        By default the chosen rank, and those whose waiting changes most: three in all.
+        By default changed ranks, behind each the one that it is like, and then those whose waiting changes most: three in all.
         """
         before, after = self.recorded, self.job
         changes_us = [abs(one.waiting_us - other.waiting_us) for one, other in zip(before.times, after.times, strict=True)]
-        first = [] if self.rank is None else [self._index(self.rank)]
-        order = dict.fromkeys([*first, *np.argsort(changes_us, kind="stable")[::-1].tolist()])
-        most = sorted([at for at in order if len(after.ranks[at].work)][:_MOST_SHOWN])
+        first = [at for at in dict.fromkeys(self._changed_ranks) if len(after.ranks[at].work)][:_MOST_SHOWN]
+        others = [at for at in np.argsort(changes_us, kind="stable")[::-1].tolist() if at not in first and len(after.ranks[at].work)]
+        most = [*first, *sorted(others[: _MOST_SHOWN - len(first)])]
         found = []
         for at in map(self._index, ranks) if ranks else most:
             trace, work = before.ranks[at].trace, self.recording.works[at]
@@ -350,6 +350,13 @@ class JobPrediction(Result):
             moved = replace(spans, start_ns=spans.start_ns + shift_ns, end_ns=spans.end_ns + shift_ns)
             found.append((before.ranks[at].number, replace(trace, spans=moved), after.ranks[at].trace))
         return found
+
+    @property
+    def _changed_ranks(self) -> list[int]:
+        """Indices of the chosen rank, and of those that are like others, with these others behind them."""
+        chosen = [] if self.rank is None else [self._index(self.rank)]
+        alike = [at for pair in enumerate(work.source for work in self.works) if pair[0] != pair[1] for at in pair]
+        return [*(at for one in chosen for at in (one, self.works[one].source)), *alike]
 
     def what_if(self, rank: int | None = None) -> JobPrediction:
         """Choose the rank that the next changes are for, and keep the changes; None is all ranks.
