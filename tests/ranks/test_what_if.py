@@ -319,7 +319,7 @@ class TestChanges:
         job = overlapped()
         assert job.what_if().kernel("k1").scale(0.5).job.length_ns == 200_000
         one = job.what_if(rank=1).kernel("k1").scale(2)
-        assert one.changes == ("1 k1 on rank 1 × 2",)
+        assert one.changes == ("k1 (1 kernel) on rank 1 × 2",)
         assert one.job.length_ns == 350_000
         assert one.job.times[0].waiting_us == 100
         assert job.what_if().kernel("all_reduce").scale(2).job.length_ns == 280_000
@@ -330,12 +330,13 @@ class TestChanges:
         assert "adam" not in {found.job.ranks[0].trace.spans.names[code] for code in found.job.ranks[0].trace.spans.name}
         assert found.job.length_ns == 270_000
         assert len(job.what_if().without("all_reduce").job.matched) == 0
+        assert job.what_if().without("all_reduce").changes == ("without all_reduce (4 kernels)",)
         assert job.what_if(rank=1).without("k1").job.times[0].waiting_us == 0
 
     def test_changes_follow_each_other_and_rank_is_chosen_anew(self):
         found = overlapped(40).what_if(rank=1).like(rank=0).what_if().link(scale=2).kernel("k?").scale(0.5)
         assert found.job.length_ns == 140_000
-        assert found.changes == ("rank 1 like rank 0", "links × 2", "4 k? × 0.5")
+        assert found.changes == ("rank 1 like rank 0", "links × 2", "k? (4 kernels) × 0.5")
 
     def test_wrong_arguments_are_named(self):
         found = overlapped().what_if()

@@ -16,6 +16,7 @@ from streamscope.arguments import given_path, shown, size_in_bytes
 from streamscope.errors import OutputError, TraceError
 from streamscope.predicting.prediction import predicted_device
 from streamscope.predicting.scenario import checked_factor, is_factor, picked_words, scaled, without
+from streamscope.program.launch import LaunchKind
 from streamscope.ranks.clocks import Clocks
 from streamscope.ranks.host_pace import pace_ranges, paced, usual_paces
 from streamscope.ranks.job import Job
@@ -177,7 +178,7 @@ class JobPrediction(Result):
     """
 
     view = "job-prediction"
-    heads: ClassVar = ("rank", "GPU", "waiting, µs", "predicted", "exposed, µs", "predicted")
+    heads: ClassVar = ("rank", "GPU", "waiting, µs", "predicted waiting, µs", "exposed, µs", "predicted exposed, µs")
 
     recording: _Recording = field(repr=False, compare=False)
     works: tuple[RankWork, ...] = field(repr=False)
@@ -585,8 +586,17 @@ class JobPrediction(Result):
         return f"; the longest {'ranges are' if len(found) > 1 else 'range is'} {', '.join(found)}" if found else ""
 
     def _words(self, picked: Sequence[Sequence[bool]], patterns: Sequence[str]) -> str:
+        """Name what was chosen: ``"7 copies"`` for a kind, and ``"augment (112 kernels)"`` for a name."""
         tasks = [task for work in self.works for task in work.tasks]
-        return picked_words(tasks, [one for each in picked for one in each], patterns) + self._on
+        chosen = [one for each in picked for one in each]
+        its = [task for task, one in zip(tasks, chosen, strict=True) if one]
+        if patterns == ("host",) and all(task.place[0] < 0 for task in its):  # Not a function of a program of ours.
+            return f"the host's work behind {counted(len(its), 'wait')}{self._on}"
+        if patterns in (("kernel",), ("copy",), ("set",), ("host",), ("*",)):
+            return picked_words(tasks, chosen, patterns) + self._on
+        kernels = all(task.rows and task.kind is LaunchKind.KERNEL for task in its)
+        count = counted(len(its), "kernel" if kernels else "operation")
+        return f"{', '.join(patterns)} ({count}){self._on}"
 
     def _index(self, number: int) -> int:
         for at, rank in enumerate(self.recorded.ranks):
