@@ -38,6 +38,7 @@ class Step:
     engine: str = "dual"
     link_speed: float = 1.0
     activations: int = 1
+    bucket: str | None = None
 
     @property
     def repaired(self) -> Step:
@@ -81,7 +82,7 @@ class Step:
                         for _ in range(more):
                             x[gpu] = ss.ops.tanh(x[gpu])
                         gradients.append(x[gpu].T @ target[gpu])
-                reduced += ss.ops.all_reduce(gradients, op="mean")
+                reduced += ss.ops.all_reduce(gradients, op="mean", bucket=self.bucket)
             return tuple(ss.ops.exp(one) for one in reduced)
 
         def each(*shapes):

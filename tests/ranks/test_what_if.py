@@ -265,6 +265,15 @@ class TestChanges:
         assert found.job.length_ns == 260_000
         assert found.job.matched.whole.tolist() == [True]
 
+    def test_a_bucket_waits_for_room_on_the_gpu_as_the_first_of_its_parts_did(self):
+        rows = [("kernel", "g", "main", 0, 100), ("kernel", "full", "main", 100, 180), ("kernel", "full", "main", 180, 260)]
+        rows += [("kernel", "ar0", "comm", 180, 200), ("kernel", "ar1", "comm", 260, 290)]  # Data of both are ready at 100 µs.
+        job = Job.of([rank_of(number, rows, [10, 20], [("g", "ar0"), ("g", "ar1")]) for number in range(2)])
+        found = job.what_if().collective("all_reduce").bucket(30)
+        assert span_us(found.job.ranks[0].trace, "ar1") == (180, 220)
+        faster = found.kernel("full").scale(0.5)
+        assert span_us(faster.job.ranks[0].trace, "ar1") == (140, 180)
+
     @pytest.mark.parametrize("size", ["25 MB", 1000])
     def test_what_is_too_large_stays_apart_and_nothing_is_split(self, size):
         with pytest.raises(TraceError, match="no all_reduce can be merged") as error:
@@ -492,6 +501,7 @@ class TestForms:
         (Step(engine="graph"), {"link_speed": 0.5}, lambda found: found.link(scale=0.5)),
         (Step(), {"engine": "async"}, lambda found: found.serial()),
         (Step(gpus=3, activations=8, engine="graph"), {"activations": 1}, lambda found: found.kernel("relu").scale(1 / 8)),
+        (Step(bucket="1 MiB", engine="graph-dual"), {"bucket": "2 MiB"}, lambda found: found.collective("all_reduce").bucket("2 MiB")),
     ],
 )
 def test_predictions_come_true_on_the_simulated_host(step, truth, change):
@@ -499,6 +509,15 @@ def test_predictions_come_true_on_the_simulated_host(step, truth, change):
     assert predicted.length_ns == pytest.approx(run.length_ns, rel=0.06)
     waiting = [np.mean([each.waiting_us for each in job.times]) for job in (predicted, run)]
     assert waiting[0] == pytest.approx(waiting[1], abs=0.05 * run.length_ns / 1e3)
+
+
+def test_a_run_with_slower_links_is_in_the_error_bar_where_latency_is_not_known():
+    step = Step(columns=(1024,) * 4, engine="graph-dual")
+    predicted = step.run().what_if().link(scale=0.5)
+    share = replace(step, link_speed=0.5).run().length_ns / predicted.job.length_ns - 1
+    low, high = predicted.error_bar
+    assert low < share < high
+    assert share < -0.1  # An error bar of 5 % would not contain it.
 
 
 @pytest.mark.xfail(strict=True, reason="1.6 % too short: in the run, a product waits for multiprocessors that a replay does not know of")

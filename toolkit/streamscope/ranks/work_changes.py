@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -23,6 +25,9 @@ _BESIDE = 0.05
 """Work with more of its time beside other work of its GPU did not run alone."""
 _MOST_LOST = 0.9
 """A kernel beside a collective goes on, however slowly."""
+
+_NOISE_NS = 1_000
+"""A collective that began so shortly behind a kernel of its GPU, and later than all that it waited for, had waited for its room."""
 
 _UNLIKE = "rank {} cannot be like rank {}"
 _OTHERWISE = "choose a rank with the same part in the job; without(...) and kernel(...).scale(...) change single kernels"
@@ -339,10 +344,37 @@ def _awaited_before(work: RankWork, index: Mapping[int, int]) -> IntArray:
     return found
 
 
+def _waits_of_buckets(work: RankWork, bucket: Sequence[int | None]) -> dict[int, tuple[list[int], float]]:
+    """Return for each bucket of several collectives the kernel that it waits for to have room on the GPU, if any, and its delay."""
+    spans = work.trace.spans
+    start_ns, end_ns = (
+        [float(times[task.rows[-1]]) if task.rows else -math.inf for task in work.tasks] for times in (spans.start_ns, spans.end_ns)
+    )
+    kernels = [position for position, task in enumerate(work.tasks) if task.rows and work.operation_of(task) is None]
+    kernels.sort(key=lambda position: end_ns[position])
+    ends_ns = [end_ns[position] for position in kernels]
+    parts: dict[int, list[int]] = {}
+    for position, last in enumerate(bucket):
+        if last is not None:
+            parts.setdefault(last, []).append(position)
+    found = {}
+    for last, own in parts.items():
+        if len(own) > 1:
+            ready_ns = [max((end_ns[one] for one in work.tasks[each].after if bucket[one] is None), default=-math.inf) for each in own]
+            first = own[ready_ns.index(max(ready_ns))]
+            begin_ns, gap_ns = start_ns[first], work.tasks[first].gap_ns
+            ended = bisect_right(ends_ns, begin_ns) - 1
+            late_ns = begin_ns - ends_ns[ended] if gap_ns > _NOISE_NS and ended >= 0 else math.inf
+            room = late_ns <= work.gap_ns + _NOISE_NS and kernels[ended] < own[-1]
+            found[last] = ([kernels[ended]], max(0.0, late_ns - work.gap_ns)) if room else ([], gap_ns)
+    return found
+
+
 def merged(work: RankWork, last_of: Mapping[int, int], latency_ns: Mapping[int, float]) -> RankWork:
     """Return work in which the last collective of each bucket stands for all of it.
 
-    It comes after all that one of them came after, and takes as long as all together without the latencies of the others. Where these are
+    It comes after all that one of them came after, and then waits as the first of those did whose data were ready last: for the kernel
+    that left no room on the GPU, or for as long. It takes as long as all together without the latencies of the others. Where these are
     not known, it takes as long as all together, and as the longest of them if all is latency.
     """
     size_of = _sizes(work)
@@ -354,6 +386,7 @@ def merged(work: RankWork, last_of: Mapping[int, int], latency_ns: Mapping[int, 
     awaited, place_of = dict[int, set[int]](), dict[int, int]()
     operations = [work.operation_of(task) for task in work.tasks]
     bucket = [None if operation is None else last_of.get(operation) for operation in operations]
+    behind = _waits_of_buckets(work, bucket)
     for position, (task, operation, last) in enumerate(zip(work.tasks, operations, bucket, strict=True)):
         others = [one for one in task.after if last is None or bucket[one] != last]
         after = {place_of[its] if (its := bucket[one]) is not None else number[one] for one in others}
@@ -370,8 +403,10 @@ def merged(work: RankWork, last_of: Mapping[int, int], latency_ns: Mapping[int, 
         if last is not None:
             known |= awaited.get(last, set())
             place_of[last] = len(tasks)
+        room, gap_ns = ([], task.gap_ns) if last is None else behind.get(last, ([], task.gap_ns))
+        known |= {place for one in room if (place := number[one]) is not None}
         number.append(len(tasks))
-        tasks.append(replace(task, after=tuple(sorted(known))))
+        tasks.append(replace(task, after=tuple(sorted(known)), gap_ns=gap_ns))
         kept.append(int(work.kept[position]))
     if_latency = {row: one for row, one in work.if_latency.items() if row in operation_of}
     for row, ns in longest_ns.items():
