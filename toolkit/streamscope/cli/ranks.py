@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamscope.cli.parameters import AsJson, ExecutorName, Scale, Without, WrongUsageError, executor_of, given_path, kernel_factor
-from streamscope.cli.tables import print_table, print_warnings, show, table
+from streamscope.cli.tables import fitted_table, print_table, print_warnings, show
 from streamscope.cli.terminal import print_sentences
 from streamscope.cli.trace_files import Damaged, reading_progress
 from streamscope.words import capitalised, counted
@@ -116,7 +116,7 @@ def _print_prediction(console: Console, found: JobPrediction) -> None:
     print_sentences(console, found.verdict, whole=True)
     console.print()
     rows = found.table_rows()
-    print_table(console, table(found.heads, rows[:_MOST_ROWS]))
+    print_table(console, fitted_table(console, found.heads, rows[:_MOST_ROWS], [found.heads.index("GPU")]))
     if len(rows) > _MOST_ROWS:
         console.print(f"and {counted(len(rows) - _MOST_ROWS, 'more rank')}: --json has them all")
     print_warnings(console, [capitalised(note) for note in found.notes])
@@ -153,12 +153,14 @@ def _print(console: Console, job: Job) -> None:
     print_sentences(console, job.verdict, whole=True)
     console.print()
     rows = job.table_rows()
-    print_table(console, table(RANK_HEADS, rows[:_MOST_ROWS]))
+    print_table(console, fitted_table(console, RANK_HEADS, rows[:_MOST_ROWS], [RANK_HEADS.index("GPU")]))
     if len(rows) > _MOST_ROWS:
         console.print(f"and {counted(len(rows) - _MOST_ROWS, 'more rank')}: --json has them all")
     for sentence in job.further:
         print_sentences(console, sentence, whole=True)
     if path := job.path_cells(_MOST_ROWS):
         console.print()
-        print_table(console, table(PATH_HEADS, path, title=f"Critical path of {'a step' if len(job.steps) else 'the recording'}"))
+        names = [PATH_HEADS.index(head) for head in ("where", "under")]
+        title = f"Critical path of {'a step' if len(job.steps) else 'the recording'}"
+        print_table(console, fitted_table(console, PATH_HEADS, path, names, title))
     print_warnings(console, [capitalised(warning) for warning in job.warnings])

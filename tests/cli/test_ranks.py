@@ -1,0 +1,29 @@
+"""``streamscope ranks``: tables that fit a terminal, files that it writes, and exit codes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from streamscope.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def recorded(repository):
+    """A job of four ranks, whose kernels have long names."""
+    return str(repository / "notebooks" / "recorded" / "ranks" / "more-work")
+
+
+@pytest.mark.parametrize("columns", [120, 80, 60, 40])
+def test_tables_keep_their_numbers_in_a_narrow_terminal(recorded, columns, monkeypatch, capsys):
+    """Rich leaves out columns that have no room, and says nothing. Where short names do not help, lines are too long instead."""
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["ranks", recorded]) == 0
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()]
+    gpus = [line for line in lines if re.match(r"[0-3] +NVIDI", line)]
+    assert [line.split()[-1] for line in gpus] == ["17,213", "6,949", "17,243", "17,109"]
+    assert len([line for line in lines if re.match(r"[0-3]  .* \d+ %$", line)]) == 8
+    if columns >= 80:
+        assert max(map(len, lines)) <= columns
