@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -27,3 +28,19 @@ def test_tables_keep_their_numbers_in_a_narrow_terminal(recorded, columns, monke
     assert len([line for line in lines if re.match(r"[0-3]  .* \d+ %$", line)]) == 8
     if columns >= 80:
         assert max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize("changed", [[], ["--what-if"]])
+def test_saving_makes_missing_folders_and_says_where(recorded, tmp_path, changed, capsys):
+    for name in ("new/dir/job.html", "new/folder/job"):
+        assert main(["ranks", recorded, *changed, "--save", str(tmp_path / name)]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"wrote {tmp_path / name}"
+        assert (tmp_path / name).exists()
+    path = tmp_path / "json" / "job.md"
+    assert main(["ranks", recorded, *changed, "--json", "--save", str(path)]) == 0
+    said = capsys.readouterr()
+    assert "ranks" in json.loads(said.out)
+    assert said.err == f"wrote {path}\n"
+    assert main(["ranks", recorded, *changed, "--save", str(tmp_path / "other" / "job.docx")]) == 1
+    assert "its name ends with '.docx'" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()

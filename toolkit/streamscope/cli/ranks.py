@@ -10,8 +10,9 @@ import typer
 
 from streamscope.cli.parameters import AsJson, ExecutorName, Scale, Without, WrongUsageError, executor_of, given_path, kernel_factor
 from streamscope.cli.tables import fitted_table, print_table, print_warnings, show
-from streamscope.cli.terminal import print_sentences
+from streamscope.cli.terminal import notes, output, print_sentences
 from streamscope.cli.trace_files import Damaged, reading_progress
+from streamscope.files import suffix_of, writable_file
 from streamscope.words import capitalised, counted
 
 if TYPE_CHECKING:
@@ -33,7 +34,13 @@ def ranks(
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option("--save", metavar="PATH", help="Also save the job: a folder, or a file .html, .md, .json, .csv.", show_default=False),
+        typer.Option(
+            "--save",
+            metavar="PATH",
+            parser=given_path,
+            help="Also save the job: a folder, or a file .html, .md, .json, .csv.",
+            show_default=False,
+        ),
     ] = None,
     damaged: Damaged = "refuse",
     executor: ExecutorName = None,
@@ -79,11 +86,21 @@ def ranks(
             predicted = predicted.serial() if serial else predicted
     result = job if predicted is None else predicted
     if save is not None:
-        result.save(save)
+        _save(result, save)
     if predicted is None:
         show(job, _print, as_json=as_json)
     else:
         show(predicted, _print_prediction, as_json=as_json)
+    if save is not None:
+        (notes() if as_json else output()).print(f"wrote {save}", soft_wrap=True)
+
+
+def _save(result: Job | JobPrediction, path: Path) -> None:
+    """Write a result, and make the folders that are missing, unless the ending of a file is wrong."""
+    if path.suffix and not path.is_dir():
+        suffix_of(path, *result.writers())
+        writable_file(path)
+    result.save(path)
 
 
 def _predicted(job: Job, like: Sequence[str], scale: Sequence[str], without: Sequence[str], bucket: Sequence[str]) -> JobPrediction:
