@@ -44,3 +44,20 @@ def test_saving_makes_missing_folders_and_says_where(recorded, tmp_path, changed
     assert main(["ranks", recorded, *changed, "--save", str(tmp_path / "other" / "job.docx")]) == 1
     assert "its name ends with '.docx'" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("option", ["--like one=two", "--like 1=1", "--like 1", "--scale x=0", "--link 0", "--link -1", "--link nan",
+                                    "--bucket 25", "--bucket all_reduce=25apples", "--bucket all_reduce=0", "--host a"])  # fmt: skip
+def test_wrong_values_are_wrong_use_before_a_job_is_read(option, capsys):
+    name, value = option.split()
+    assert main(["ranks", "no-such-folder", name, value]) == 2
+    assert "no-such-folder" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "message"), [
+    ("--like 1=9", "the job has no rank 9"), ("--like 9=1", "the job has no rank 9"),
+    ("--bucket al_reduce=1GB", "no matched collective is of the kind 'al_reduce'"),
+])  # fmt: skip
+def test_names_that_a_job_does_not_have_are_wrong_use(recorded, option, message, capsys):
+    assert main(["ranks", recorded, *option.split()]) == 2
+    assert message in capsys.readouterr().err

@@ -475,7 +475,7 @@ class TestForms:
         assert "in the replay" in capsys.readouterr().out
         for wrong in (["--like", "1"], ["--like", "a=b"], ["--bucket", "25 MB"]):
             assert main(["ranks", folder, *wrong]) == 2
-        assert main(["ranks", folder, "--link", "-1"]) == 1
+        assert main(["ranks", folder, "--link", "-1"]) == 2
         assert "cannot be -1" in capsys.readouterr().err
 
     def test_steps_are_compared_where_they_are_known(self):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamscope.arguments import size_in_bytes
 from streamscope.cli.parameters import AsJson, ExecutorName, Scale, Without, WrongUsageError, executor_of, given_path, kernel_factor
 from streamscope.cli.tables import fitted_table, print_table, print_warnings, show
 from streamscope.cli.terminal import notes, output, print_sentences
 from streamscope.cli.trace_files import Damaged, reading_progress
+from streamscope.errors import TraceError
 from streamscope.files import suffix_of, writable_file
 from streamscope.words import capitalised, counted
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from streamscope.ranks.what_if import JobPrediction
 
 _MOST_ROWS = 32
+_SLOWEST_LINK, _FASTEST_LINK = 1e-6, 1e6
 
 
 def ranks(
@@ -72,18 +77,16 @@ def ranks(
     from streamscope.ranks.reading import read_ranks
 
     hosts = _hosts(host or ())
-    changed = bool(serial or link is not None or any((like, scale, without, bucket)))
+    changes = _Changes.of(like or (), scale or (), without or (), link, bucket or (), serial=serial)
     with executor_of(executor) as readers, reading_progress() as progress:
         job = read_ranks(
             paths[0] if len(paths) == 1 else paths,
             hosts=hosts, damaged=damaged, progress=progress, executor=readers, work=work,  # type: ignore[arg-type]
         )  # fmt: skip
         predicted: JobPrediction | None = None
-        if what_if or changed:
+        if what_if or changes != _Changes():
             progress("predicting", 1, 1)
-            predicted = _predicted(job, like or (), scale or (), without or (), bucket or ())
-            predicted = predicted if link is None else predicted.link(link)
-            predicted = predicted.serial() if serial else predicted
+            predicted = changes.predicted(job)
     result = job if predicted is None else predicted
     if save is not None:
         _save(result, save)
@@ -103,20 +106,60 @@ def _save(result: Job | JobPrediction, path: Path) -> None:
     result.save(path)
 
 
-def _predicted(job: Job, like: Sequence[str], scale: Sequence[str], without: Sequence[str], bucket: Sequence[str]) -> JobPrediction:
-    """Return the prediction of a job with changes, as options give them."""
-    found = job.what_if()
-    for late, other in map(_alike, like):
-        found = found.what_if(late).like(other).what_if()
-    for pattern, factor in map(kernel_factor, scale):
-        found = found.kernel(pattern).scale(factor)
-    found = found.without(*without) if without else found
-    for text in bucket:
-        kind, sign, size = text.partition("=")
-        if not sign or not kind:
-            raise WrongUsageError(f"--bucket {text!r:.60} names no kind and size", hint="for example --bucket 'all_reduce=25 MB'")
-        found = found.collective(kind).bucket(size)
-    return found
+@dataclass(frozen=True)
+class _Changes:
+    """Changes of a job, as options give them."""
+
+    like: Sequence[tuple[int, int]] = ()
+    scale: Sequence[tuple[str, float]] = ()
+    without: Sequence[str] = ()
+    link: float | None = None
+    bucket: Sequence[tuple[str, str]] = ()
+    serial: bool = False
+
+    @classmethod
+    def of(
+        cls, like: Sequence[str], scale: Sequence[str], without: Sequence[str], link: float | None, bucket: Sequence[str], *, serial: bool
+    ) -> _Changes:
+        """Check the options, before a job is read."""
+        if link is not None and not _SLOWEST_LINK <= link <= _FASTEST_LINK:
+            raise WrongUsageError(f"--link: links cannot be {link:g} times as fast", hint="give a number above 0, 2 for twice as fast")
+        return cls(tuple(map(_alike, like)), tuple(map(kernel_factor, scale)), tuple(without), link, tuple(map(_bucket, bucket)), serial)
+
+    def predicted(self, job: Job) -> JobPrediction:
+        """Return the prediction of a job with these changes."""
+        found = job.what_if()
+        for late, other in self.like:
+            with _wrong_name():
+                chosen = found.what_if(other).what_if(late)
+            found = chosen.like(other).what_if()
+        for pattern, factor in self.scale:
+            found = found.kernel(pattern).scale(factor)
+        found = found.without(*self.without) if self.without else found
+        for kind, size in self.bucket:
+            with _wrong_name() if len(job.matched) else nullcontext():
+                collectives = found.collective(kind)
+            found = collectives.bucket(size)
+        found = found if self.link is None else found.link(self.link)
+        return found.serial() if self.serial else found
+
+
+@contextmanager
+def _wrong_name() -> Iterator[None]:
+    """Take the error that a job has no such rank or kind of collectives for wrong use."""
+    try:
+        yield
+    except TraceError as error:
+        raise WrongUsageError(error.message, hint=error.hint) from None
+
+
+def _bucket(text: str) -> tuple[str, str]:
+    """Return a kind of collectives and a size: ``"all_reduce=25 MB"``."""
+    kind, sign, size = text.partition("=")
+    if not sign or not kind:
+        raise WrongUsageError(f"--bucket {text!r:.60} names no kind and size", hint="for example --bucket 'all_reduce=25 MB'")
+    size_in_bytes("a bucket", size, error=WrongUsageError)
+    return kind, size
 
 
 def _alike(text: str) -> tuple[int, int]:
@@ -124,6 +167,8 @@ def _alike(text: str) -> tuple[int, int]:
     late, _, other = text.partition("=")
     if not (late.isdecimal() and other.isdecimal()):
         raise WrongUsageError(f"--like {text!r:.60} does not name two ranks", hint="for example --like 2=1")
+    if int(late) == int(other):
+        raise WrongUsageError(f"--like {text!r:.60}: the rank is to be like itself", hint="choose another rank that does the same")
     return int(late), int(other)
 
 
