@@ -57,3 +57,11 @@ def test_nothing_is_written_where_something_is_wrong(saved, tmp_path, monkeypatc
 def test_a_folder_that_holds_no_comparison(tmp_path, capsys):
     assert main(("export", str(tmp_path), str(tmp_path / "r.md"))) == 1
     assert "comparison.json" in capsys.readouterr().err
+
+
+def test_a_folder_that_holds_ranks(tmp_path, capsys):
+    (tmp_path / "ranks.json").write_text("{}", encoding="utf-8")
+    assert main(("export", str(tmp_path), str(tmp_path / "r.md"))) == 1
+    said = capsys.readouterr().err
+    assert f"error: '{tmp_path}' is the folder of a job of several ranks, not of a comparison" in said
+    assert f"streamscope ranks {tmp_path} --save report.html" in " ".join(said.split())

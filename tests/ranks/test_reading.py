@@ -209,3 +209,14 @@ def test_notes_beside_the_files_are_no_ranks(tmp_path):
         job = ss.read_ranks(paths)
         assert [[note.text for note in rank.trace.user_notes] for rank in job.ranks] == [[], ["slow"]]
         assert not any("notes.json" in warning for warning in job.warnings)
+
+
+def test_a_saved_folder_says_what_is_gone_and_what_is_new(tmp_path):
+    job = ss.read_ranks(written(tmp_path / "files", a__json=rank_file(0, world=2), b__json=rank_file(1, world=2)), progress=False)
+    folder = written(job.save(tmp_path / "saved"), rank2__json=rank_file(1), notes__txt="mine", other__json="{}")
+    assert ss.read_ranks(folder, progress=False).warnings == ("left out, since ranks.json does not name it: rank2.json",)
+    (folder / "rank1.parquet").unlink()
+    for path in (folder, folder / "ranks.json"):
+        with pytest.raises(TraceError, match=r"ranks\.json' names 1 trace that is not there: rank1\.parquet") as caught:
+            ss.read_ranks(path, progress=False)
+        assert "copy the whole folder" in caught.value.hint

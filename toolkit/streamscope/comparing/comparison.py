@@ -434,6 +434,10 @@ def write_files(comparison: Comparison, folder: Path) -> None:
     (folder / FILE_NAME).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
+_RANKS = "ranks.json"
+"""In the folder that `Job.save` writes; the package of jobs stands above this one."""
+
+
 def load_comparison(folder: str | Path) -> Comparison:
     """Read a saved comparison, for example a recording made on a GPU elsewhere.
 
@@ -455,6 +459,9 @@ def load_comparison(folder: str | Path) -> Comparison:
         with opened(path, MOST_JSON_BYTES) as file:
             text = file.read(MOST_JSON_BYTES)
     except OSError as error:
+        if path.with_name(_RANKS).is_file():
+            hint = f"ss.read_ranks reads it; in a terminal, streamscope ranks {path.parent} --save report.html writes a report"
+            raise TraceError(f"{str(path.parent)!r} is the folder of a job of several ranks, not of a comparison", hint=hint) from error
         raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error
     try:
         content = checked_content(parsed(text))

@@ -21,7 +21,7 @@ from streamscope.errors import TraceError
 from streamscope.formats.read import is_trace
 from streamscope.progress import Progress, showing
 from streamscope.ranks.file_names import ranks_of_names
-from streamscope.ranks.job import FILE_NAME, Job, SavedFile, saved_files
+from streamscope.ranks.job import FILE_NAME, Job, saved_files
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.staging import RankFile, names, read_files
 from streamscope.trace.format import NOTES_SUFFIX
@@ -161,7 +161,7 @@ class _Given:
             path = given_path(paths, error=TraceError)
             saved = path if path.name == FILE_NAME else path / FILE_NAME
             if saved.is_file():
-                return cls._of_saved(saved_files(saved))
+                return cls._of_saved(saved)
             if path.is_dir():
                 return cls._of_folder(path)
             if path.exists() or not glob.has_magic(str(path)):
@@ -173,9 +173,18 @@ class _Given:
         return cls(_some([given_path(path, error=TraceError) for path in paths], "an empty list of files"), {})
 
     @classmethod
-    def _of_saved(cls, saved: Sequence[SavedFile]) -> _Given:
+    def _of_saved(cls, index: Path) -> _Given:
+        """Return the files that a ``ranks.json`` names, and name traces beside them."""
+        saved = saved_files(index)
+        files = [each.path for each in saved]
+        if gone := [path.name for path in files if not path.exists()]:
+            said = f"{str(index)!r} names {counted(len(gone), 'trace')} that {'is' if len(gone) == 1 else 'are'} not there: {names(gone)}"
+            raise TraceError(said, hint=f"copy the whole folder that Job.save wrote, or give the others alone: '{index.parent}/*.parquet'")
+        inside = sorted({*index.parent.iterdir()} - {index, *files})[:_MOST_FILES]
+        others = [path.name for path in inside if _may_be_trace(path) and is_trace(path)]
+        left_out = [f"left out, since {FILE_NAME} does not name {_them(others)}: {names(others)}"] if others else []
         recordings = {each.path: each.recording for each in saved if each.recording is not None}
-        return cls([each.path for each in saved], {each.path: each.rank for each in saved}, recordings=recordings)
+        return cls(files, {each.path: each.rank for each in saved}, left_out, recordings)
 
     @classmethod
     def _of_folder(cls, folder: Path) -> _Given:
