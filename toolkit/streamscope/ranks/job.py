@@ -27,6 +27,7 @@ from streamscope.ranks.matching import BOTH_WAYS, Matched, matched
 from streamscope.ranks.merged import merged_trace
 from streamscope.ranks.rank import Rank
 from streamscope.ranks.steps import JobSteps, steps_of
+from streamscope.ranks.two_jobs import FAR_S, TIME_OF_DAY_NS, named, of_two_jobs
 from streamscope.ranks.waiting import Waits, bus_bandwidths, waits_of
 from streamscope.results import views
 from streamscope.results.result import Result, save_table
@@ -44,10 +45,6 @@ if TYPE_CHECKING:
 FILE_NAME = "ranks.json"
 _CUT_SHORT = 0.1
 """A recording that ends before the others by this part of their length is called cut short."""
-_FAR_S = 10.0
-"""Clocks of hosts that ask for the time of day differ by less."""
-_TIME_OF_DAY_NS = 10**18
-"""Clocks that count from 1970 show more, and those that count from the start of a host less."""
 _MOST_ROWS = 16
 _SMALL = 0.01
 _LONGEST_NAME = 60
@@ -121,7 +118,19 @@ class Job(Result):
         base_ns = min((rank.zero_ns for rank in ranks if len(rank.trace.spans)), default=0)
         found = matched(ranks, base_ns)
         job = cls(tuple(ranks), found, clocks_of(ranks, found), base_ns)
-        return replace(job, warnings=(*warnings, *job._apart(), *job._far_off(), *job._cut_short(), *job._both_ways(), *found.left_out))
+        two = of_two_jobs(ranks, found)
+        warnings = [two, *warnings] if two else warnings
+        return replace(
+            job,
+            warnings=(
+                *warnings,
+                *job._apart("" if two else " (hosts= names shared hosts)"),
+                *job._far_off(),
+                *job._cut_short(),
+                *job._both_ways(),
+                *found.left_out,
+            ),
+        )
 
     @property
     def simulated(self) -> bool:
@@ -184,7 +193,7 @@ class Job(Result):
                 ends.append(float(self.clocks.job_ns(at, spans.end_ns[work].max() + shift_ns)))
         return np.array(begins), np.array(ends)
 
-    def _apart(self) -> list[str]:
+    def _apart(self, hint: str) -> list[str]:
         """Name the groups of ranks whose clocks nothing joins."""
         groups: dict[int, list[int]] = {}
         for rank, group in zip(self.ranks, self.clocks.group.tolist(), strict=True):
@@ -192,18 +201,18 @@ class Job(Result):
                 groups.setdefault(group, []).append(rank.number)
         if len(groups) < 2:
             return []
-        told = [f"{'rank' if len(each) == 1 else 'ranks'} {_few(each)}" for each in groups.values()]
+        told = [named(each) for each in groups.values()]
         more = f" and {counted(len(told) - _MOST_ROWS, 'more group')}" if len(told) > _MOST_ROWS else ""
-        return [f"nothing joins the clocks of {listed(told[:_MOST_ROWS])}{more}: their times are not compared (hosts= names shared hosts)"]
+        return [f"nothing joins the clocks of {listed(told[:_MOST_ROWS])}{more}: their times are not compared{hint}"]
 
     def _far_off(self) -> list[str]:
         """Name ranks whose clocks are further off than those of hosts: of another run, perhaps, whose collectives happen to fit."""
-        off_ns = np.where([rank.zero_ns > _TIME_OF_DAY_NS for rank in self.ranks], self.clocks.offset_ns, np.nan)
+        off_ns = np.where([rank.zero_ns > TIME_OF_DAY_NS for rank in self.ranks], self.clocks.offset_ns, np.nan)
         found = [
             f"the clock of rank {self.ranks[at].number} is {time_text(abs(off_ns[at] - off_ns[first]))} off: is its file of another run?"
             for first in np.unique(self.clocks.group, return_index=True)[1].tolist()
             for at in np.flatnonzero(
-                (self.clocks.group == self.clocks.group[first]) & (np.abs(off_ns - off_ns[first]) > _FAR_S * 1e9)
+                (self.clocks.group == self.clocks.group[first]) & (np.abs(off_ns - off_ns[first]) > FAR_S * 1e9)
             ).tolist()
         ]
         return found[:_MOST_ROWS]
@@ -563,7 +572,3 @@ def saved_files(path: Path) -> list[SavedFile]:
         if not found:
             raise ValueError("it names no files")
         return found
-
-
-def _few(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:_MOST_ROWS])) + (f" and {len(numbers) - _MOST_ROWS:,} more" if len(numbers) > _MOST_ROWS else "")

@@ -75,7 +75,8 @@ def read_ranks(
     Returns
     -------
     Job
-        It does not depend on the executor. Ranks that are missing or were cut short are named in its ``warnings``.
+        It does not depend on the executor. Ranks that are missing or were cut short are named in its ``warnings``, and so are
+        files that may be of two jobs.
 
     Raises
     ------
