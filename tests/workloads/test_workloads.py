@@ -138,7 +138,7 @@ def test_an_unknown_setting():
 
 @pytest.mark.parametrize("value", ["", "three", "1.5", 1.5, 2.0, None, "1e3", "0x10"])
 def test_settings_that_are_not_whole_numbers(value):
-    with pytest.raises(WorkloadError, match=r"setting size=.* of 'branches' is not a whole number"):
+    with pytest.raises(WorkloadError, match=r"setting size=.* of 'branches' is not a whole number \(1 to .*: "):
         ss.workload("branches").build(size=value)
 
 
