@@ -105,7 +105,9 @@ class Workload:
         try:
             number = int(value) if isinstance(value, str) else index(value)
         except (TypeError, ValueError):
-            raise WorkloadError(f"setting {name}={value!r} of {self.name!r} is not a whole number", hint=f"{extent}: {setting.meaning}") from None
+            raise WorkloadError(
+                f"setting {name}={value!r} of {self.name!r} is not a whole number", hint=f"{extent}: {setting.meaning}"
+            ) from None
         if not setting.least <= number <= setting.most:
             raise WorkloadError(f"setting {name}={number} of {self.name!r} is out of range", hint=extent)
         return number
