@@ -29,6 +29,7 @@ def planted_jobs() -> str:
         ["planted rank and cause named first", *of("named first", "planted")],
         ["the same, of stragglers that cost 1 %", *of("of these, named first", "planted, and costs 1 %")],
         ["nothing planted, and nothing named", *of("none named", "not planted")],
+        ["refused besides: no clocks fit", *(f"{len(one['refused'])}" for one in sets)],
     ]
     first, *held = ([f"{one['jobs']:,} {what}" for one, what in zip(sets, ("jobs", "held out", "more"), strict=True)], *sets[1:])
     sorts = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +27,7 @@ def numbers(job, found):
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2, 4), st.integers(0, 2**32), st.integers(0, 5), st.integers(0, 5))
 def test_order_finds_what_numbers_tell_where_files_begin_at_different_moments(count, seed, lacks, lacks_too):
-    job = planted(count, 6, seed=seed, missing={0: lacks, count - 1: lacks_too}, jitter_us=20)
+    job = planted(count, 6, seed=seed, missing={0: lacks, count - 1: lacks_too}, jitter_us=30)
     anonymous = [
         replace(
             rank, trace=replace(rank.trace, collectives=replace(rank.trace.collectives, sequence=np.full(len(rank.trace.collectives), -1)))
@@ -41,6 +42,14 @@ def test_order_finds_what_numbers_tell_where_files_begin_at_different_moments(co
     first = max(lacks, lacks_too)
     assert by_number.whole.sum() == by_order.whole.sum() == 18 - first
     assert by_number.unmatched == by_order.unmatched == (first if count > 2 else abs(lacks - lacks_too))
+
+
+def test_ends_that_the_last_one_pulls_apart_do_not_prefer_the_wrong_shift(repository, monkeypatch):
+    """Steps of this job are so even that its ends scatter less one step apart than those of one collective, of which either is the last."""
+    monkeypatch.syspath_prepend(str(repository / "benchmarks"))
+    case = importlib.import_module("rank_truth").Case.of(40546)
+    clocks = Job.of(case.ranks).clocks
+    assert abs(clocks.offset_ns - case.off_by_ns(clocks.middle_ns))[1] < 10_000
 
 
 def test_what_fits_in_two_ways_is_left_out_by_name():

@@ -35,6 +35,8 @@ _CLEARLY = 8.0
 five times what the scatter of so many is off by chance."""
 _CHANCE_NS = 12_000
 """By so much, over the number of operations: the ends of few lie near each other by chance."""
+_LAG = 0.04
+"""And by so much of the transfer: the last rank to begin ends later, so ends of the right shift scatter where that is either of the two."""
 _SAME_END_NS = 100_000
 """Parts of unknown communicators are one operation only if their ends scatter by less."""
 _MOST_NAMED = 6
@@ -274,6 +276,8 @@ class _Fit:
 
     shift: int
     scatter_ns: float
+    transfer_ns: float
+    """Of the shorter parts, their median."""
     count: int
     """Of ends that are compared."""
 
@@ -281,7 +285,7 @@ class _Fit:
     def clearly_ns(self) -> float:
         """The scatter that another shift must have, so that this one is clearly the right one."""
         count = max(1, self.count)
-        return self.scatter_ns * (1 + _CLEARLY / math.sqrt(count)) + _CHANCE_NS / count
+        return self.scatter_ns * (1 + _CLEARLY / math.sqrt(count)) + _CHANCE_NS / count + _LAG * self.transfer_ns
 
 
 def _by_order(parts: Parts, pool: IntArray, operation: IntArray, together: list[int]) -> None:
@@ -346,7 +350,7 @@ def _tokens(parts: Parts, *several: IntArray) -> list[IntArray]:
 def _ends(parts: Parts, first: IntArray, rows: IntArray, shift: int) -> _Fit | None:
     """Return how the ends of operations on two ranks scatter; None where no two clocks could show these times."""
     if not len(first):
-        return _Fit(shift, 0.0, 0)
+        return _Fit(shift, 0.0, 0.0, 0)
     span_ns = int(parts.end_ns[first].max() - parts.start_ns[first].min())
     low_ns = (parts.start_ns[first] - parts.end_ns[rows]).max()
     high_ns = (parts.end_ns[first] - parts.start_ns[rows]).min()
@@ -354,7 +358,8 @@ def _ends(parts: Parts, first: IntArray, rows: IntArray, shift: int) -> _Fit | N
         return None
     apart_ns = (parts.end_ns[first] - parts.end_ns[rows]).astype(np.float64)
     apart_ns -= slope_of(parts.end_ns[first].astype(np.float64), apart_ns) * (parts.end_ns[first] - parts.end_ns[first].mean())
-    return _Fit(shift, float(np.median(np.abs(apart_ns - np.median(apart_ns)))), len(apart_ns))
+    transfer_ns = float(np.median(np.minimum(*(parts.end_ns[each] - parts.start_ns[each] for each in (first, rows)))))
+    return _Fit(shift, float(np.median(np.abs(apart_ns - np.median(apart_ns)))), transfer_ns, len(apart_ns))
 
 
 def slope_of(times_ns: Any, values_ns: Any) -> float:
