@@ -7,8 +7,8 @@ across; shards that are gathered; and those of ``tests/ranks/jobs.py``. Clocks a
 takes longer, more kernels, a host that is late, or a slow link; in each step, in some, in all kernels, or once. The last rank to begin a
 collective ends later, by up to a fifth of the transfer, as on H100 and H200; how much is a number of the job. Files may lack numbers or
 their first collectives. The rules were made with the first set of seeds. The second one changed a limit of the solver alone; the third one
-was first run when the rules stood. Real recordings changed two of them afterwards: one of them, how clocks are told by ends, was tried on
-the first 500 seeds of the first set.
+was first run when the rules stood. Real recordings changed two of them afterwards: how clocks are told by ends was tried on 500 seeds of
+the first set. One job of the third set changed how files without numbers are matched.
 """
 
 from __future__ import annotations
