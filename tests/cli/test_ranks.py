@@ -61,3 +61,9 @@ def test_wrong_values_are_wrong_use_before_a_job_is_read(option, capsys):
 def test_names_that_a_job_does_not_have_are_wrong_use(recorded, option, message, capsys):
     assert main(["ranks", recorded, *option.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["x" * 400, "x" * 400 + ".html"], ids=["a folder", "a file"])
+def test_a_name_that_no_file_can_have_is_told(recorded, tmp_path, capsys, name):
+    assert main(["ranks", recorded, "--save", str(tmp_path / name)]) == 1
+    assert "error: cannot write" in capsys.readouterr().err

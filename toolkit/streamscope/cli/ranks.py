@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def ranks(
 
 def _save(result: Job | JobPrediction, path: Path) -> None:
     """Write a result, and make the folders that are missing, unless the ending of a file is wrong."""
-    if path.suffix and not path.is_dir():
+    if path.suffix and not os.path.isdir(path):  # noqa: PTH112 — that of pathlib raises where a name is too long
         suffix_of(path, *result.writers())
         writable_file(path)
     result.save(path)

@@ -459,7 +459,7 @@ def load_comparison(folder: str | Path) -> Comparison:
         with opened(path, MOST_JSON_BYTES) as file:
             text = file.read(MOST_JSON_BYTES)
     except OSError as error:
-        if path.with_name(_RANKS).is_file():
+        if isinstance(error, FileNotFoundError) and path.with_name(_RANKS).is_file():
             hint = f"ss.read_ranks reads it; in a terminal, streamscope ranks {path.parent} --save report.html writes a report"
             raise TraceError(f"{str(path.parent)!r} is the folder of a job of several ranks, not of a comparison", hint=hint) from error
         raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error

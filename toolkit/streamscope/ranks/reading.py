@@ -178,10 +178,11 @@ class _Given:
         """Return the files that a ``ranks.json`` names, and name traces beside them."""
         saved = saved_files(index)
         files = [each.path for each in saved]
-        if gone := [path.name for path in files if not path.exists()]:
+        there = {*index.parent.iterdir()}
+        if gone := [path.name for path in files if path not in there]:
             said = f"{str(index)!r} names {counted(len(gone), 'trace')} that {'is' if len(gone) == 1 else 'are'} not there: {names(gone)}"
             raise TraceError(said, hint=f"copy the whole folder that Job.save wrote, or give the others alone: '{index.parent}/*.parquet'")
-        inside = sorted({*index.parent.iterdir()} - {index, *files})[:_MOST_FILES]
+        inside = sorted(there - {index, *files})[:_MOST_FILES]
         others = [path.name for path in inside if _may_be_trace(path) and is_trace(path)]
         left_out = [f"left out, since {FILE_NAME} does not name {_them(others)}: {names(others)}"] if others else []
         recordings = {each.path: each.recording for each in saved if each.recording is not None}
