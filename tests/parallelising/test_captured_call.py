@@ -27,7 +27,7 @@ from streamscope.parallelising.trees import taken_apart
 class Copying:
     """As `quick_call.Copying`, by the host."""
 
-    beside = ()
+    cleared = ()
 
     def __init__(self, targets, graph):
         self.targets, self.graph, self.launches = targets, graph, {}
@@ -303,7 +303,7 @@ def test_the_memory_of_the_capture_can_be_passed_the_other_way_round():
 def test_an_array_that_changes_beside_the_copies_is_not_copied_with_them(monkeypatch):
     """As a static result that is passed on, and that the captured code first sets to zero."""
     call, result, other = made({"x": filled(1)}), filled(2), filled(3)
-    monkeypatch.setattr(Copying, "beside", [device_arrays.extent(result)])
+    monkeypatch.setattr(Copying, "cleared", [device_arrays.extent(result)])
     quickly = call.quick_path(Calls(lambda x: None))
     assert quickly((result,), {}) is MISSED
     assert quickly((other,), {})[0].values[0] == 3

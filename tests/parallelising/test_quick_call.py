@@ -82,26 +82,30 @@ def test_guards_tell_whatever_a_call_has_to_compare(torch):
 class Graph:
     """A graph, or one with the kernel that copies before its nodes, by the host: its arguments count from when they are read anew."""
 
-    def __init__(self, whole=None):
-        self.sets, self.whole, self.beside = 0, whole, ()
+    def __init__(self, whole=None, cleared=()):
+        self.sets, self.whole, self.cleared = 0, whole, cleared
+
+    def first_sets(self, written):
+        return [(each.ctypes.data, each.ctypes.data + each.nbytes) for each in self.cleared]
 
     def behind(self, kernel, blocks, threads, arguments, written):
         copy = Graph(self)
         copy.table, copy.values = (ctypes.c_void_p.from_address(ctypes.c_void_p.from_address(arguments + 8 * n).value) for n in range(2))
-        copy.blocks = blocks
+        copy.pieces = np.ctypeslib.as_array((ctypes.c_uint64 * 4 * blocks).from_address(copy.table.value)).tolist()
         return copy, copy.read_anew
 
     def read_anew(self):
         self.whole.sets += 1
-        addresses = (ctypes.c_uint64 * 4).from_address(ctypes.addressof(self.values))
-        self.sources = [0 if address is None else address for address in addresses]
+        arrays = 1 + max(array for array, *_ in self.pieces)
+        self.sources = list((ctypes.c_uint64 * arrays).from_address(ctypes.addressof(self.values)))
         return 0
 
     def launch_on(self, stream):
-        for array, target, first, size in np.ctypeslib.as_array(
-            (ctypes.c_uint64 * 4 * self.blocks).from_address(self.table.value)
-        ).tolist():
-            ctypes.memmove(target + first, self.sources[array] + first, size)
+        for array, target, first, size in self.pieces:
+            if self.sources[array]:
+                ctypes.memmove(target + first, self.sources[array] + first, size)
+            else:
+                ctypes.memset(target, first, size)  # Zeros, as `first` is 0.
 
 
 @pytest.fixture
@@ -115,17 +119,22 @@ def launch(copying, addresses):
     (copying.launches.get(addresses) or copying.set(addresses))(0)
 
 
+@pytest.mark.parametrize("cleared", [[], [1], [8193, 40_000]])
 @pytest.mark.parametrize("sizes", [[1], [0], [8192, 0, 8193], [50_000, 3, 0, 100]])
-def test_all_bytes_are_copied_and_addresses_set_where_they_are_new(on_host, sizes):
+def test_all_bytes_are_copied_or_cleared_and_addresses_set_where_they_are_new(on_host, sizes, cleared):
     """Those of two buffers, which take turns, are set once."""
-    random, targets, graph = np.random.default_rng(0), [np.zeros(size, np.uint8) for size in sizes], Graph()
+    random, targets = np.random.default_rng(0), [np.zeros(size, np.uint8) for size in sizes]
+    graph = Graph(cleared=[np.ones(size + 1, np.uint8)[:-1] for size in cleared])
     copying = Copying([(each.ctypes.data, each.ctypes.data + each.nbytes) for each in targets], graph)
     first, second, third = ([random.integers(1, 99, size + 1, np.uint8) for size in sizes] for _ in range(3))
     for given_arrays, sets in ((first, 1), (first, 1), (second, 2), (first, 2), (third, 3), (second, 3), (first, 4)):
         given_arrays[0] += 1
         launch(copying, tuple(each.ctypes.data for each in given_arrays))
         assert all(np.array_equal(target, given_array[:-1]) for target, given_array in zip(targets, given_arrays, strict=True))
+        assert not any(each.any() or not each.base[-1] for each in graph.cleared)
         assert graph.sets == sets
+        for each in graph.cleared:
+            each[:] = 1
 
 
 @pytest.mark.parametrize("status", [None, 1])

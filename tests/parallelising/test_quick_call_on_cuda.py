@@ -8,6 +8,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.devices.cuda.graph import CudaGraph
+from streamscope.devices.graph_node import NodeKind
 from streamscope.parallelising.device_arrays import extent
 from streamscope.parallelising.quick_call import Copying
 
@@ -59,6 +60,32 @@ def test_queued_launches_copied_each_its_own_arrays(cupy, count):
         assert all(np.array_equal(copy.get(), one + np.uint8(1)) for copy, one in zip(copies, wanted, strict=True))
 
 
+def test_the_copying_kernel_does_small_sets_to_zero_and_no_others(cupy):
+    def total(x, y):
+        small, large, sevens = cupy.zeros(1003, x.dtype)[1:], cupy.zeros(2**19, x.dtype), cupy.empty(1001, np.uint8)
+        sevens.data.memset_async(7, sevens.nbytes)
+        small += x[:1002]
+        large[: x.size] += y
+        return small, large, sevens + np.uint8(1), x * y
+
+    x = cupy.arange(40_001, dtype=np.float32)
+    fast = ss.parallelise(total, x, x + 1, outputs="static", check=0, progress=False)
+    call = fast._captures[0].call
+    sets, left = (
+        sorted(node.nbytes for node in graph.nodes if node.kind is NodeKind.SET) for graph in (call.graph, call._copying._copies[0].graph)
+    )
+    assert sets == [1001, 4 * 1003, 2**21]
+    assert left == [1001, 2**21]
+    assert [end - start for start, end in call._copying.cleared] == [4 * 1003]
+    for k in range(5):
+        small, large, sevens, product = fast(x + k, x * k)
+        assert np.array_equal(small.get(), x.get()[:1002] + k)
+        assert np.array_equal(large.get()[: x.size], x.get() * k)
+        assert not large[x.size :].any()
+        assert (sevens == 8).all()
+        assert np.array_equal(product.get(), (x.get() + np.float32(k)) * (x.get() * np.float32(k)))
+
+
 def test_a_result_that_is_set_beside_the_copies_can_be_passed_on(cupy):
     """It would be zero before it is copied."""
 
@@ -69,7 +96,7 @@ def test_a_result_that_is_set_beside_the_copies_can_be_passed_on(cupy):
 
     x = cupy.arange(40_001, dtype=np.float32)
     fast = ss.parallelise(total, x, outputs="static", check=0, progress=False)
-    assert fast._captures[0].call._copying.beside
+    assert fast._captures[0].call._copying.cleared
     for _ in range(3):
         result = fast(x + 1)
         assert np.array_equal(fast(result).get(), x.get() + 1)

@@ -147,7 +147,7 @@ class CapturedCall:
         gpu_of_caller, stream_of_caller, is_captured = self._caller
         self._copying = Copying(self._extents, self.graph) if any(copied) else None
         launches, set_addresses = (self._copying.launches, self._copying.set) if self._copying else ({}, _copy_nothing)
-        regions = united([*zip(self._starts, self._ends, strict=True), *(self._copying.beside if self._copying else ())])
+        regions = united([*zip(self._starts, self._ends, strict=True), *(self._copying.cleared if self._copying else ())])
         arranged, told = Arranger(self.tree, len(copied), calls), Addresses([slot.memory for slot in self.slots], copied, regions)
         launches[tuple(where[0] for where in self._places)] = self.graph.launch_on
         static = None if self._to_copy or self.returned.given else self.results

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakSet
 
 from streamscope.devices.cuda.captures import Captures
-from streamscope.devices.cuda.graph_nodes import behind_a_kernel, graph_nodes, node_count, nodes_in_order
+from streamscope.devices.cuda.graph_nodes import first_nodes, first_sets, graph_nodes, node_count, nodes_in_order
 from streamscope.devices.cuda.node_launches import Call, node_launch
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.graph_node import GraphNode
@@ -29,8 +29,6 @@ class CudaGraph:
         """Why the update was refused that this graph replaces."""
         self.lost = False
         """Whether it was destroyed: its collectives were aborted."""
-        self.beside: Sequence[tuple[int, int]] = ()
-        """Regions of memory that are set while the kernel before the nodes runs."""
         self.kept: object = None
         """Objects that must live as long as the graph."""
         self._runtime: Any = runtime
@@ -65,22 +63,30 @@ class CudaGraph:
         """Put one replay on a stream."""
         self.launch_on(stream.pointer)
 
+    def first_sets(self, written: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return the memory that a kernel before the nodes, which has ``written`` other memory, must also set to zero: see `behind`."""
+        return list(first_sets(self._captured, written).values())
+
     def behind(
         self, kernel: int, blocks: int, threads: int, arguments: int, written: Sequence[tuple[int, int]]
     ) -> tuple[CudaGraph, Callable[[], int]]:
         """Return a graph that runs a kernel before these nodes, and a function that reads the kernel's arguments anew.
 
         They count for launches from then on: those that are queued, or run, keep theirs. It returns CUDA's status, 0 for success.
+        Sets of small memory to zero, with which the nodes begin, are left out. So the kernel is the only node that waits for none,
+        which makes the launch cheaper.
 
         ``arguments``: address of pointers to them, as `cuLaunchKernel` takes it.
-        ``written``: regions of memory that the kernel writes.
+        ``written``: regions of memory that the kernel writes, besides `first_sets` of them.
         """
         graph, node = ctypes.c_void_p(), ctypes.c_void_p()
         parameters = _KernelNode(kernel, (blocks, 1, 1), (threads, 1, 1), 0, arguments)
         with deferred():
             _call("cuGraphClone", ctypes.byref(graph), ctypes.c_void_p(self._captured))
             try:
-                waiting, beside = behind_a_kernel(int(graph.value or 0), written)
+                for each in first_sets(int(graph.value or 0), written):
+                    _call("cuGraphDestroyNode", ctypes.c_void_p(each))
+                waiting = first_nodes(int(graph.value or 0))
                 _call("cuGraphAddKernelNode_v2", ctypes.byref(node), graph, None, ctypes.c_size_t(0), ctypes.byref(parameters))
                 nodes = (ctypes.c_void_p * len(waiting))(*waiting)
                 before = type(nodes)(*[node.value] * len(nodes))
@@ -89,7 +95,7 @@ class CudaGraph:
                 self._captures.destroy(partial(self._runtime.graphDestroy, graph.value))
                 raise
             made = CudaGraph(int(graph.value or 0), self._captures, self._uploads)
-        made.kept, made.beside = self.kept, beside
+        made.kept = self.kept
         self._longer.add(made)
         asked = ctypes.c_void_p(made._executable), node, ctypes.byref(parameters)
         read_anew = partial(driver_function("cuGraphExecKernelNodeSetParams_v2"), *asked)

@@ -88,23 +88,29 @@ def nodes_in_order(graph: int) -> Iterator[tuple[Any, GraphNode]]:
         yield handles[position], node
 
 
-def behind_a_kernel(graph: int, written: Sequence[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the nodes of a graph that must wait for a kernel before it, and memory that is set beside that kernel.
-
-    Sets of other memory than the kernel has ``written``, with which the graph begins, need not wait; nodes behind them do.
-    """
+def first_nodes(graph: int) -> list[int]:
+    """Return the nodes of a graph that wait for none."""
     handles = _nodes(graph)
-    before = _predecessors(graph, handles)
-    beside: dict[int, tuple[int, int]] = {}
-    for position, handle in enumerate(handles):
-        if not before[position] and _node_kind(handle) is NodeKind.SET:
+    return [int(handle) for handle, before in zip(handles, _predecessors(graph, handles), strict=True) if not before]
+
+
+_MOST_CLEARED = 1 << 20
+"""Bytes of all `first_sets` together: the nodes behind them wait until all are done."""
+
+
+def first_sets(graph: int, written: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Return the small sets to zero with which a graph begins, and the memory that each sets, outside of what is ``written`` before."""
+    found: dict[int, tuple[int, int]] = {}
+    left = _MOST_CLEARED
+    for handle in map(libraries().cuda.CUgraphNode, first_nodes(graph)):
+        if _node_kind(handle) is NodeKind.SET:
             p = checked(libraries().cuda.cuGraphMemsetNodeGetParams(handle))
-            start = int(p.dst)
-            end = start + (p.height - 1) * p.pitch + p.width * p.elementSize
-            if not any(start < high and low < end for low, high in written):
-                beside[position] = start, end
-    waiting = [int(handle) for number, handle in enumerate(handles) if number not in beside and beside.keys() >= set(before[number])]
-    return waiting, list(beside.values())
+            start, end = int(p.dst), int(p.dst) + p.width * p.elementSize
+            plain = p.height == 1 and p.value == 0 and end - start <= left
+            if plain and not any(start < high and low < end for low, high in written):
+                found[int(handle)] = start, end
+                left -= end - start
+    return found
 
 
 def _node_kind(handle: Any) -> NodeKind:

@@ -20,9 +20,9 @@ extern "C" __global__ void moved_bytes(const long_word* pieces)
     move(piece[0], piece[1], piece[2]);
 }
 
-//@ copied_arguments: a block copies a piece of an array. The addresses of the arrays are arguments of the launch.
+//@ copied_arguments: a block copies a piece of an array. The addresses of the arrays are arguments of the launch. Behind them is one of 0.
 struct Addresses {
-    long_word of[$most];
+    long_word of[$most + 1];
 };
 
 extern "C" __global__ void copied_arguments(const long_word* pieces, const __grid_constant__ Addresses arrays)
