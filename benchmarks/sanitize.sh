@@ -24,19 +24,19 @@ check() {
 }
 
 memcheck() {
-    check memcheck "(float16 or whole_numbers or every_form or softmax or fused or same_twice or stateful or runs_in_a_row or broadcast_sum or stamped_twins or in_place or views or (reductions and int8 and not limits) or random_programs or copied_each or small_sets) and not matmul and not convolution" \
+    check memcheck "(float16 or whole_numbers or every_form or softmax or fused or same_twice or stateful or runs_in_a_row or broadcast_sum or stamped_twins or in_place or views or (reductions and int8 and not limits) or random_programs or copied_each) and not matmul and not convolution" \
         tests/kernels tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py tests/ops/test_views_on_cuda.py tests/engines/test_engines_on_cuda.py \
         tests/recording/test_stamps_on_cuda.py $GRADIENTS_AND_CALLS
 }
 
 racecheck() {
-    check racecheck "stamped_twins or softmax or reductions or gradients or same_twice or test_sums or test_copies or random_programs or copied_each or small_sets" \
+    check racecheck "stamped_twins or softmax or reductions or gradients or same_twice or test_sums or test_copies or random_programs or copied_each" \
         tests/kernels/test_broadcast_sum_numbers.py tests/kernels/test_view_numbers.py tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py \
         tests/recording/test_stamps_on_cuda.py $GRADIENTS_AND_CALLS
 }
 
 initcheck() {
-    check initcheck "random_programs or copied_each or small_sets" $GRADIENTS_AND_CALLS
+    check initcheck "random_programs or copied_each" $GRADIENTS_AND_CALLS
 }
 
 case ${1:-all} in

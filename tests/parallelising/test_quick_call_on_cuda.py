@@ -25,11 +25,14 @@ def busy(cupy):
 
 @pytest.mark.parametrize("count", [1, 3, 5, 17, 64])
 def test_queued_launches_copied_each_its_own_arrays(cupy, count):
-    """From any address; an array that is its target stays as it is."""
+    """From any address; an array that is its target stays as it is. What the graph sets to zero first is zero in each."""
     sizes, runtime, stream = [SIZES[k % 5] + k for k in range(count)], cupy.cuda.runtime, cupy.cuda.Stream(non_blocking=True)
     targets, results = ([cupy.zeros(size, np.uint8) for size in sizes] for _ in range(2))
+    counted = cupy.ones(9001, np.uint8)
 
     def code():
+        counted.data.memset_async(0, counted.nbytes)
+        cupy.add(counted, np.uint8(1), out=counted)
         for target, result in zip(targets, results, strict=True):
             cupy.add(target, np.uint8(1), out=result)
 
@@ -41,6 +44,7 @@ def test_queued_launches_copied_each_its_own_arrays(cupy, count):
         code()
         graph = CudaGraph(runtime.streamEndCapture(stream.ptr), CAPTURES, stream)
         copying = Copying([extent(target) for target in targets], graph)
+        assert copying.cleared == [extent(counted)]
         random = np.random.default_rng(0)
         values = [[random.integers(0, 250, size, np.uint8) for size in sizes] for _ in range(8)]
         given = [
@@ -58,6 +62,7 @@ def test_queued_launches_copied_each_its_own_arrays(cupy, count):
         stream.synchronize()
     for copies, wanted in zip(kept, values, strict=True):
         assert all(np.array_equal(copy.get(), one + np.uint8(1)) for copy, one in zip(copies, wanted, strict=True))
+    assert (counted == 1).all()
 
 
 def test_the_copying_kernel_does_small_sets_to_zero_and_no_others(cupy):
