@@ -137,3 +137,10 @@ def test_ranks_that_are_not_given_are_told():
     (found,) = ss.audit([capture(DATA_PARALLEL, ranks=range(8))] * 2, progress=False).of(Kind.DEADLOCK)
     assert found.severity is Severity.WARNING
     assert "The captures are of 2 ranks, by rank. Nothing is known of 6 ranks of group '0' from rank 2 on." in found.message
+
+
+def test_a_capture_that_is_given_twice_is_told():
+    twice = [ss.load_captured(RECORDED / "tp-256.rank0.captured.json") for _ in range(2)]
+    (found,) = ss.audit(twice, progress=False).of(Kind.DEADLOCK)
+    assert found.severity is Severity.WARNING
+    assert found.message == "The captures of ranks 0 and 1 touch memory at the same addresses. Was one given twice?"

@@ -25,6 +25,7 @@ from streamscope.words import counted, listed
 _Key = tuple[str, int]
 """A collective of the job: communicator, and its place among those of the communicator."""
 _ADVICE = "launch the collectives of all groups in one order, the same on each rank: on one stream, or with events between streams."
+_ALL_RANKS = "give the capture of every rank, in the order of ranks."
 _OWN_SIZES = ("send", "recv", "all_to_all", "collective")
 """Kinds whose tensors may have another size on each rank, or a size that is not known."""
 _NAMED = 4
@@ -37,6 +38,10 @@ class CapturedRank(Protocol):
     @property
     def nodes(self) -> Sequence[GraphNode]:
         """Its kernels, copies, sets and the rest."""
+
+    @property
+    def regions(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Where the memory lies that each of them touches."""
 
     def trace(self) -> Program:
         """Return its program."""
@@ -53,12 +58,13 @@ class RankGraph:
     order: Edges
     """For each node those that it comes after."""
     operations: Sequence[Operation]
+    regions: Sequence[Sequence[tuple[int, int]]]
 
     @classmethod
     def of(cls, captured: CapturedRank) -> RankGraph:
         """Return the graph in the order of its capture."""
         program = captured.trace()
-        return cls(captured.nodes, program.captured, program.operations)
+        return cls(captured.nodes, program.captured, program.operations, captured.regions)
 
     def collectives(self) -> list[int]:
         """Return the kernels that are collectives, in the order of the capture."""
@@ -74,7 +80,7 @@ def collective_findings(ranks: Sequence[RankGraph], multiprocessors: int) -> lis
     known = [known_before(rank.order) for rank in ranks]
     sequences = [_sequences(rank) for rank in ranks]
     found = [*_unmatched(ranks, sequences)]
-    absent = [*_absent(ranks, sequences)]
+    absent = [*_absent(ranks, sequences), *_given_twice(ranks, sequences)]
     if not found:
         found += [*_unordered(ranks, known, sequences)]
     if not found:
@@ -140,10 +146,18 @@ def _absent(ranks: Sequence[RankGraph], sequences: Sequence[Mapping[str, Sequenc
                 who = f"{counted(len(absent), 'rank')} of group {name!r} from rank {absent[0]} on"
                 message = f"The captures are of {counted(len(ranks), 'rank')}, by rank. Nothing is known of {who}."
                 operation = ranks[rank].operations[nodes[0]]
-                yield Finding(
-                    Kind.DEADLOCK, Severity.WARNING, (operation,), (), message, "give the capture of every rank, in the order of ranks."
-                )
+                yield Finding(Kind.DEADLOCK, Severity.WARNING, (operation,), (), message, _ALL_RANKS)
                 return
+
+
+def _given_twice(ranks: Sequence[RankGraph], sequences: Sequence[Mapping[str, Sequence[int]]]) -> Iterator[Finding]:
+    """Yield a warning for the first two captures whose nodes touch the same memory: another process has other addresses."""
+    for one, other in itertools.combinations(range(len(ranks)), 2):
+        if sequences[one] and any(ranks[one].regions) and ranks[one].regions == ranks[other].regions:
+            message = f"The captures of ranks {one} and {other} touch memory at the same addresses. Was one given twice?"
+            operation = ranks[one].operations[ranks[one].collectives()[0]]
+            yield Finding(Kind.DEADLOCK, Severity.WARNING, (operation,), (), message, _ALL_RANKS)
+            return
 
 
 def _unordered(ranks: Sequence[RankGraph], known: Sequence[Bits], sequences: Sequence[Mapping[str, Sequence[int]]]) -> Iterator[Finding]:

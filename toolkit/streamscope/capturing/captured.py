@@ -13,7 +13,7 @@ import numpy as np
 
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.communication import without_links
-from streamscope.capturing.memory import CaptureOrigin, NodeMemory, origin_words
+from streamscope.capturing.memory import AddressRange, CaptureOrigin, NodeMemory, origin_words, regions_of
 from streamscope.capturing.true_order import all_orders, true_order
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.graph_node import GraphNode, NodeKind, crowds, waiting_groups
@@ -196,6 +196,11 @@ class CapturedProgram(Result, ForeignProgram):
         """How long each node takes alone, in µs, as it was measured; NaN where it was not."""
         costs = (launch.cost for launch in self.program.launches())
         return [float("nan") if cost.alone_ns is None else cost.alone_ns / 1e3 for cost in costs]
+
+    @property
+    def regions(self) -> list[list[AddressRange]]:
+        """Where the memory lies that each node touches, as far as it is known."""
+        return list(map(regions_of, self.memories))
 
     @property
     def capture_us(self) -> float | None:
