@@ -105,7 +105,8 @@ class Graph:
             if self.sources[array]:
                 ctypes.memmove(target + first, self.sources[array] + first, size)
             else:
-                ctypes.memset(target, first, size)  # Zeros, as `first` is 0.
+                assert first == 0
+                ctypes.memset(target, 0, size)
 
 
 @pytest.fixture

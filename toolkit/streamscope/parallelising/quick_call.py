@@ -29,7 +29,8 @@ _COPIES = 2
 MOST_COPIED = _COUNTS[-1]
 """Arrays that one launch copies."""
 COPYING_THREADS, _LEAST_PIECE, _MOST_PIECES = 256, 1 << 13, 2048
-"""Of a block, which copies a piece of at least so many bytes; the pieces of all arrays together are about so many at most."""
+"""Of a block, which copies a piece of at least so many bytes; the pieces of all arrays together are about so many at most.
+What is set to zero has further ones."""
 
 _MOST_PATTERNS = 64
 """Ways to write a call that are known at a time."""
@@ -202,7 +203,7 @@ class Copying:
     """Copies into arrays that have no gaps, from wherever others of the same layout lie, and runs a graph then: both in one launch.
 
     The graph gets a kernel before its nodes, whose arguments are addresses. It also does the small sets with which the graph begins: as
-    nodes beside the kernel, they made a call of a transformer 3 to 4 µs longer. There are two such graphs, so addresses that take turns,
+    nodes beside the kernel, they made a transformer's graph up to 8 µs longer. There are two such graphs, so addresses that take turns,
     as those of two buffers, are set once: what is set is uploaded with the next launch, which makes that take longer.
 
     ``targets``: where the memory of each array begins and ends.
@@ -212,7 +213,7 @@ class Copying:
     def __init__(self, targets: _Regions, graph: CudaGraph) -> None:
         lib, nbytes = libraries(), sum(end - start for start, end in targets)
         self.cleared = graph.first_sets(targets)
-        """Regions of memory that are set to zero beside the copies, so no array that is copied may lie there."""
+        """Regions of memory that the kernel sets to zero while it copies, so no array that is copied may lie there."""
         size = max(_LEAST_PIECE, -(-nbytes // _MOST_PIECES // 16) * 16)
         most = next(most for most in _COUNTS if len(targets) <= most)
         parts = [
@@ -220,6 +221,7 @@ class Copying:
             for number, (start, end) in enumerate(targets)
             for at in range(start, end, size)
         ]
+        # Behind the addresses of arrays is one of 0, whose bytes are zeros: of these pieces, the target itself has moved on.
         parts += [(most, at, 0, min(size, end - at)) for start, end in self.cleared for at in range(start, end, size)]
         parts = parts or [(0, 0, 0, 0)]
         self.launches: dict[Any, Launch] = {}

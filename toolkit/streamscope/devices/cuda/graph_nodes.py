@@ -95,22 +95,32 @@ def first_nodes(graph: int) -> list[int]:
 
 
 _MOST_CLEARED = 1 << 20
-"""Bytes of all `first_sets` together: the nodes behind them wait until all are done."""
+"""Bytes of all `first_sets` together. Nodes that do not need them wait for them, too: for half a µs at the speed of an H100's memory."""
 
 
 def first_sets(graph: int, written: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Return the small sets to zero with which a graph begins, and the memory that each sets, outside of what is ``written`` before."""
+    """Return the small sets to zero with which a graph begins, and the memory that each sets: on this GPU, and not ``written`` before.
+
+    They are chosen by where their memory lies, so of a clone of the graph they are the same.
+    """
+    lib = libraries()
+    sets = (handle for handle in map(lib.cuda.CUgraphNode, first_nodes(graph)) if _node_kind(handle) is NodeKind.SET)
     found: dict[int, tuple[int, int]] = {}
     left = _MOST_CLEARED
-    for handle in map(libraries().cuda.CUgraphNode, first_nodes(graph)):
-        if _node_kind(handle) is NodeKind.SET:
-            p = checked(libraries().cuda.cuGraphMemsetNodeGetParams(handle))
-            start, end = int(p.dst), int(p.dst) + p.width * p.elementSize
-            plain = p.height == 1 and p.value == 0 and end - start <= left
-            if plain and not any(start < high and low < end for low, high in written):
-                found[int(handle)] = start, end
-                left -= end - start
+    for start, end, handle in sorted(region for region in map(_cleared, sets) if region):
+        overlaps = any(start < high and low < end for low, high in written)
+        # A kernel may not write to another GPU, whose memory a function can set on a stream of its own.
+        if end - start <= left and not overlaps and lib.runtime.pointerGetAttributes(start).device == lib.runtime.getDevice():
+            found[handle] = start, end
+            left -= end - start
     return found
+
+
+def _cleared(handle: Any) -> tuple[int, int, int] | None:
+    """Return the memory that a set makes zero, and the node; None if it sets other values, or rows that lie apart."""
+    p = checked(libraries().cuda.cuGraphMemsetNodeGetParams(handle))
+    start = int(p.dst)
+    return (start, start + p.width * p.elementSize, int(handle)) if p.height == 1 and p.value == 0 else None
 
 
 def _node_kind(handle: Any) -> NodeKind:

@@ -28,7 +28,7 @@ struct Addresses {
 extern "C" __global__ void copied_arguments(const long_word* pieces, const __grid_constant__ Addresses arrays)
 {
     const long_word* const piece = pieces + 4 * blockIdx.x;  // array, its target, where in it the piece begins, and its size
-    const long_word source = arrays.of[piece[0]];
+    const long_word source = arrays.of[piece[0]];  // of zeros 0, and their piece begins at 0
     if (source != piece[1])
         move(source + piece[2], piece[1] + piece[2], piece[3]);
 }
