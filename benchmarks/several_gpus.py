@@ -1,6 +1,6 @@
 """Programs over several GPUs: every engine measured, predicted from the sync trace, and simulated from the cost model alone.
 
-    python benchmarks/several_gpus.py measure GPUS FILE FOLDER [SECONDS [RECORDINGS [CASE...]]]
+    python benchmarks/several_gpus.py measure GPUS FILE FOLDER [SECONDS [RECORDINGS [REPLAYS [CASE...]]]]
     python benchmarks/several_gpus.py predict FILE FOLDER
 
 The traces go to FOLDER; from there, `predict` needs no GPU. CASE is the number of a case, all by default. Where communication is hidden,
@@ -40,10 +40,12 @@ CASES: list[tuple[str, dict[str, int]]] = [
 HELD_OUT = CASES[8:]
 """No run of these was known until 2026-11-27; what was measured then led to changes of the model."""
 ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
-REPEATS, REPLAYS, RECORDINGS = 20, 10_000, 2
+REPEATS, RECORDINGS, REPLAYS = 20, 2, 10_000
 
 
-def measured(name: str, settings: dict[str, int], gpus: int, folder: Path, recordings: int = RECORDINGS) -> dict[str, Any]:
+def measured(
+    name: str, settings: dict[str, int], gpus: int, folder: Path, recordings: int = RECORDINGS, replayed: int = REPLAYS
+) -> dict[str, Any]:
     """Measure one case in this process; keep its traces in a folder."""
     import numpy as np
 
@@ -78,10 +80,10 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path, recor
     replays = {}
     for engine in ("graph", "graph-dual"):
         begin = time.perf_counter_ns()
-        for _ in range(REPLAYS):
+        for _ in range(replayed):
             prepared[engine].run()
         prepared[engine].wait()
-        replays[engine] = (time.perf_counter_ns() - begin) / REPLAYS / 1e3
+        replays[engine] = (time.perf_counter_ns() - begin) / replayed / 1e3
         results[engine] += prepared[engine].outputs()  # Those of the last replay, too.
     recorder = recorder_of(device)
 
@@ -119,7 +121,7 @@ def measured(name: str, settings: dict[str, int], gpus: int, folder: Path, recor
         "settings": settings,
         "gpus": gpus,
         "held out": (name, settings) in HELD_OUT,
-        "replays": REPLAYS,
+        "replays": replayed,
         "engines": rows,
         "host_ns": {name: statistics.median(one[name] for one in probed) for name in probed[0]},
         "device": device.info.name,
@@ -309,12 +311,14 @@ def exposed(trace: Any) -> dict[str, float]:
     return {gpu: one.exposed_communication_ns / max(1, one.communication_ns) for gpu, one in splits.items()}
 
 
-def main(gpus: int, file: Path, folder: Path, limit_s: float = 600.0, recordings: int = RECORDINGS, *cases: int) -> None:
+def main(
+    gpus: int, file: Path, folder: Path, limit_s: float = 600.0, recordings: int = RECORDINGS, replayed: int = REPLAYS, *cases: int
+) -> None:
     begin, rows = time.monotonic(), []
     for number in cases or range(len(CASES)):
         if time.monotonic() - begin > limit_s:
             break
-        command = [sys.executable, __file__, "case", str(number), str(gpus), str(folder), str(recordings)]
+        command = [sys.executable, __file__, "case", str(number), str(gpus), str(folder), str(recordings), str(replayed)]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
         last = ran.stdout.strip().splitlines()[-1:] or ["null"]
         rows.append(json.loads(last[0]) if ran.returncode == 0 else {"case": CASES[number], "failed": ran.stderr[-1500:]})
@@ -326,7 +330,7 @@ def main(gpus: int, file: Path, folder: Path, limit_s: float = 600.0, recordings
 if __name__ == "__main__":
     word, *values = sys.argv[1:]
     if word == "case":
-        print(json.dumps(measured(*CASES[int(values[0])], int(values[1]), Path(values[2]), int(values[3]))))
+        print(json.dumps(measured(*CASES[int(values[0])], int(values[1]), Path(values[2]), int(values[3]), int(values[4]))))
     elif word == "measure":
         limit_s = float(values[3]) if values[3:] else 600.0
         main(int(values[0]), Path(values[1]), Path(values[2]), limit_s, *map(int, values[4:]))
