@@ -220,7 +220,7 @@ def test_notebook_on_your_own_code_says_first_what_there_is_to_gain(executed_onc
 def test_notebook_on_several_gpus_shows_what_it_speaks_of(executed_once):
     executed = executed_once(GPUS)
     tables = (re.findall(r"<td>(.*?)</td>", html) for html in outputs(executed, "text/html") if "dataframe" in html)
-    shapes = (("by engine", 6), ("by rows", 5), ("by pieces", 4), ("pipelines", 4))
+    shapes = (("by engine", 6), ("by rows", 5), ("by pieces", 4), ("pipelines", 4), ("hosts", 6))
     found = {name: np.array(cells, float).reshape(-1, columns) for cells, (name, columns) in zip(tables, shapes, strict=True)}
     (graph, graph_dual), (exposed, exposed_dual) = found["by engine"][-2:, [0, 3]].T
     assert graph_dual == pytest.approx(0.87 * graph, rel=0.03)  # Two H200 took 461 µs and 402.
@@ -230,6 +230,9 @@ def test_notebook_on_several_gpus_shows_what_it_speaks_of(executed_once):
     gpipe, one_forward_one_backward = found["pipelines"][-2:, 3]  # exposed, with eight micro-batches
     assert one_forward_one_backward == pytest.approx(gpipe, rel=0.05)
     assert gpipe < 30  # of 260 µs of copies: both hide nine tenths
+    measured, simulated = found["hosts"][:, [0, 2]], found["hosts"][:, [1, 3]]
+    assert measured.shape == (8, 2)  # four programs on two and four H100
+    assert simulated == pytest.approx(measured, rel=0.1)
     assert len(outputs(executed, WIDGET)) == 3
     assert len(outputs(executed, PLOTLY)) == 1
 
