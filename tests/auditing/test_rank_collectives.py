@@ -67,6 +67,8 @@ def test_steps_that_were_captured_on_two_gpus_raise_no_alarm(case):
     other = ss.load_captured(RECORDED / f"{'tp-256' if case != 'tp-256' else 'dp-2048x8'}.rank1.captured.json")
     (found,) = ss.audit([ranks[0], other], progress=False).of(Kind.DEADLOCK)
     assert found.message.startswith("Number 1 of group '0' is all_")
+    assert found.advice.startswith("let each rank run the same step")
+    assert "different steps" in found.advice
 
 
 def test_groups_in_different_orders_wait_for_each_other():
@@ -137,6 +139,7 @@ def test_ranks_that_are_not_given_are_told():
     (found,) = ss.audit([capture(DATA_PARALLEL, ranks=range(8))] * 2, progress=False).of(Kind.DEADLOCK)
     assert found.severity is Severity.WARNING
     assert "The captures are of 2 ranks, by rank. Nothing is known of 6 ranks of group '0' from rank 2 on." in found.message
+    assert "The place in the list is taken as the rank" in found.message
 
 
 def test_a_capture_that_is_given_twice_is_told():
@@ -144,3 +147,30 @@ def test_a_capture_that_is_given_twice_is_told():
     (found,) = ss.audit(twice, progress=False).of(Kind.DEADLOCK)
     assert found.severity is Severity.WARNING
     assert found.message == "The captures of ranks 0 and 1 touch memory at the same addresses. Was one given twice?"
+
+
+@pytest.mark.parametrize("places", [(0, 1, 1), (1, 0, 0)])
+def test_a_capture_of_no_rank_of_its_group_is_told(places):
+    """Three captures, and a group of two ranks."""
+    ranks = [ss.load_captured(RECORDED / f"dp-2048x8.rank{place}.captured.json") for place in places]
+    stranger, twice = ss.audit(ranks, progress=False).of(Kind.DEADLOCK)
+    assert {stranger.severity, twice.severity} == {Severity.WARNING}
+    assert stranger.message.startswith("Capture 3 of the list is taken as rank 2's, which is not in its group '0' of 2 ranks.")
+    assert "Was one given twice?" in twice.message
+
+
+def test_ranks_that_agree_are_told():
+    """The audit of rank 0 alone says nothing of the kind."""
+    ranks = [ss.load_captured(RECORDED / f"dp-2048x8.rank{rank}.captured.json") for rank in range(2)]
+    said = "2 ranks: 8 collectives of group '0', the same in the same order on each rank of a group. None waits for ever."
+    assert ss.audit(ranks, progress=False).compared == said
+    assert said in str(ss.audit(ranks, progress=False))
+    assert ss.audit(ranks[0], progress=False).compared == ss.audit([ranks[0], ranks[0]], progress=False).compared == ""
+
+
+def test_many_groups_that_agree_are_counted():
+    steps = ["k", *[("all_reduce", f"g{number}", 8) for number in range(6)]]
+    compared = ss.audit([capture(steps)] * 2, progress=False).compared
+    assert compared.startswith("2 ranks: 1 collective of group 'g0', ")
+    assert "1 collective of group 'g3' and 2 other groups, the same" in compared
+    assert ss.audit([capture(["k"])] * 2, progress=False).compared == "2 ranks, without collectives."

@@ -77,6 +77,7 @@ class Audit(Result):
         How long a replay of captured code was measured to take, in ns, in the order of the capture; None where that is not known.
     compared : str
         Whether the traced program does what the function itself does, in words; empty where the function or its inputs are not known.
+        Of captures of several ranks without findings: which collectives were compared.
 
     Examples
     --------
@@ -299,20 +300,24 @@ def audit(
             *other,
             *(() if said_by_capture else serialisation_findings(chosen, order)),
             *causes,
-            *(_over_ranks(ranks) if ranks else ()),
         ]
+        if ranks:
+            over_ranks, compared = _over_ranks(ranks)
+            found += over_ranks
     found.sort(key=lambda finding: _ORDER.index(finding.severity))
     replay_us = program.capture_us if isinstance(program, ForeignProgram) else None
     replay_ns = None if replay_us is None else 1e3 * replay_us
     return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns, touches, replay_ns, compared)
 
 
-def _over_ranks(ranks: Sequence[ForeignProgram]) -> list[Finding]:
-    """Return findings about the collectives of captures, of one rank each."""
-    from streamscope.auditing.rank_collectives import CapturedRank, RankGraph, collective_findings
+def _over_ranks(ranks: Sequence[ForeignProgram]) -> tuple[list[Finding], str]:
+    """Return findings about the collectives of captures, of one rank each; where there are none, a sentence on what was compared."""
+    from streamscope.auditing.rank_collectives import CapturedRank, RankGraph, agreement, collective_findings
 
     captures = [cast("CapturedRank", one) for one in ranks]
-    return collective_findings(list(map(RankGraph.of, captures)), model_of(captures[0].measured_on()).multiprocessors)
+    graphs = list(map(RankGraph.of, captures))
+    found = collective_findings(graphs, model_of(captures[0].measured_on()).multiprocessors)
+    return found, "" if found else agreement(graphs)
 
 
 def _compared(program: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[list[Finding], str]:

@@ -26,10 +26,12 @@ _Key = tuple[str, int]
 """A collective of the job: communicator, and its place among those of the communicator."""
 _ADVICE = "launch the collectives of all groups in one order, the same on each rank: on one stream, or with events between streams."
 _ALL_RANKS = "give the capture of every rank, in the order of ranks."
+_BY_PLACE = "The place in the list is taken as the rank, since captures do not hold theirs."
+_SAME_STEP = "let each rank run the same step, with its collectives in the same order. These captures may be of different steps."
 _OWN_SIZES = ("send", "recv", "all_to_all", "collective")
 """Kinds whose tensors may have another size on each rank, or a size that is not known."""
 _NAMED = 4
-"""Collectives of a circle that are named."""
+"""Collectives of a circle that are named, and groups of ranks that were compared."""
 
 
 class CapturedRank(Protocol):
@@ -80,12 +82,23 @@ def collective_findings(ranks: Sequence[RankGraph], multiprocessors: int) -> lis
     known = [known_before(rank.order) for rank in ranks]
     sequences = [_sequences(rank) for rank in ranks]
     found = [*_unmatched(ranks, sequences)]
-    absent = [*_absent(ranks, sequences), *_given_twice(ranks, sequences)]
+    absent = [*_absent(ranks, sequences), *_strangers(ranks, sequences), *_given_twice(ranks, sequences)]
     if not found:
         found += [*_unordered(ranks, known, sequences)]
     if not found:
         found += [*_circles(ranks, known, sequences)]
     return [*found, *_crowded(ranks, known, multiprocessors), *absent]
+
+
+def agreement(ranks: Sequence[RankGraph]) -> str:
+    """Say in one sentence which collectives were compared, of ranks without findings."""
+    numbers = {name: len(nodes) for rank in ranks for name, nodes in _sequences(rank).items()}
+    groups = [f"{counted(number, 'collective')} of group {name!r}" for name, number in numbers.items()]
+    if not groups:
+        return f"{counted(len(ranks), 'rank')}, without collectives."
+    more = [counted(len(groups) - _NAMED, "other group")] if len(groups) > _NAMED else []
+    same = "the same in the same order on each rank of a group. None waits for ever."
+    return f"{counted(len(ranks), 'rank')}: {listed([*groups[:_NAMED], *more])}, {same}"
 
 
 def _sequences(rank: RankGraph) -> dict[str, list[int]]:
@@ -134,7 +147,7 @@ def _unmatched(ranks: Sequence[RankGraph], sequences: Sequence[Mapping[str, Sequ
                 if one.kind != two.kind or (one.nbytes != two.nbytes and one.kind not in _OWN_SIZES):
                     there = _said(ranks[other], theirs[place])
                     message = f"Number {place + 1} of group {name!r} is {here} on rank {first}, and {there} on rank {other}."
-                    yield _error(message, ranks[first], [at])
+                    yield _error(message, ranks[first], [at], _SAME_STEP)
                     return
 
 
@@ -144,7 +157,20 @@ def _absent(ranks: Sequence[RankGraph], sequences: Sequence[Mapping[str, Sequenc
         for name, nodes in each.items():
             if absent := [one for one in _communication(ranks[rank], nodes[0]).ranks if one >= len(ranks)]:
                 who = f"{counted(len(absent), 'rank')} of group {name!r} from rank {absent[0]} on"
-                message = f"The captures are of {counted(len(ranks), 'rank')}, by rank. Nothing is known of {who}."
+                message = f"The captures are of {counted(len(ranks), 'rank')}, by rank. Nothing is known of {who}. {_BY_PLACE}"
+                operation = ranks[rank].operations[nodes[0]]
+                yield Finding(Kind.DEADLOCK, Severity.WARNING, (operation,), (), message, _ALL_RANKS)
+                return
+
+
+def _strangers(ranks: Sequence[RankGraph], sequences: Sequence[Mapping[str, Sequence[int]]]) -> Iterator[Finding]:
+    """Yield a warning for the first capture with a group that its rank is not in: the list has another order, or one too many."""
+    for rank, each in enumerate(sequences):
+        for name, nodes in each.items():
+            members = _communication(ranks[rank], nodes[0]).ranks
+            if members and rank not in members:
+                who = f"Capture {rank + 1} of the list is taken as rank {rank}'s"
+                message = f"{who}, which is not in its group {name!r} of {counted(len(members), 'rank')}. {_BY_PLACE}"
                 operation = ranks[rank].operations[nodes[0]]
                 yield Finding(Kind.DEADLOCK, Severity.WARNING, (operation,), (), message, _ALL_RANKS)
                 return
