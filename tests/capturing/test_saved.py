@@ -18,7 +18,7 @@ from streamscope.capturing.memory import Access, Evidence, MemoryHeld, NodeMemor
 from streamscope.capturing.saved import MOST_NODES, LoadedCapture, without_kernels
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.graph_node import Communication, GraphNode, NodeKind, kernel_name
-from streamscope.errors import DeviceError, OutputError, ProgramError, StreamscopeError
+from streamscope.errors import DeviceError, OutputError, ProgramError, StreamscopeError, UnknownAttributeError
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.file_checks import with_digest
 
@@ -371,3 +371,11 @@ def test_a_trace_is_said_to_be_one():
     with pytest.raises(ProgramError, match="is a trace, not captured code") as caught:
         ss.load_captured(path)
     assert "ss.read" in caught.value.hint
+
+
+@pytest.mark.parametrize(("name", "hinted"), [("as_called", True), ("no_such_name", False)])
+def test_a_loaded_capture_says_where_its_comparison_with_a_call_is(tmp_path, name, hinted):
+    loaded = ss.load_captured(two_branches().save(tmp_path / "two.captured.json"))
+    with pytest.raises(UnknownAttributeError) as caught:
+        getattr(loaded, name)
+    assert ("print(captured.certificate())" in str(caught.value)) is hinted

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,6 +30,7 @@ from streamscope.formats.read import is_trace
 from streamscope.order.graph import path_lengths
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
+from streamscope.renamed import unknown_attribute
 from streamscope.trace.file_checks import is_text, read_content, with_digest
 
 _SUFFIX = ".captured.json"
@@ -38,6 +39,7 @@ _VERSION = 2
 MOST_NODES = 20_000
 _LONGEST_GAP_NS = 500.0
 """Longest gap beyond the model's: a longer replay has another cause."""
+_IN_A_SENTENCE = "a saved capture has it as a sentence: print(captured.certificate())"
 _MOST_PIECES = 20_000_000
 """Pieces of memory that all accesses together may consist of: to find the order takes a step for each."""
 
@@ -160,6 +162,11 @@ class LoadedCapture(CapturedProgram):
         return f"{super().__str__()}; {self.bound()} (measured on {self.device})"
 
     __repr__ = __str__
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_attribute(self, name, _IN_A_SENTENCE if name == "as_called" else None)
 
     @property
     def capture_us(self) -> float | None:
