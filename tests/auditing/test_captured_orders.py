@@ -55,6 +55,15 @@ def test_a_measured_replay_is_told():
     assert "a replay of the capture took 345 µs (measured)" in ss.audit(loaded, progress=False).circumstances
 
 
+def test_the_order_of_collectives_is_told_where_it_counts():
+    """The bound of the same capture is 427 µs, since collectives may change places there."""
+    loaded = ss.load_captured(RECORDED.parents[2] / "tests/data/rank_captures/tp-256.rank0.captured.json")
+    said = ss.audit(loaded, engine="graph-dual", progress=False).circumstances
+    assert "at least 736 µs by dependencies and the order of collectives, 736 µs in this order" in said
+    without = ss.load_captured(RECORDED / "lstm.captured.json")
+    assert "by dependencies alone" in ss.audit(without, progress=False).circumstances
+
+
 def test_the_order_of_the_capture_costs_nothing_where_the_plan_keeps_another():
     memories = [NodeMemory((own(number),)) for number in range(4)]
     assert audited(*memories, engine="graph-dual").findings == ()

@@ -26,6 +26,7 @@ from streamscope.engines.plan import Estimate, Plan, checked_streams, plan_for
 from streamscope.errors import EngineError, ProgramError
 from streamscope.measuring.case import of_outputs
 from streamscope.measuring.plain_call import Answer, PlainFunction, same
+from streamscope.program.captured_graph import COMMUNICATION
 from streamscope.program.foreign import ForeignProgram
 from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, run_reference
@@ -71,6 +72,7 @@ class Audit(Result):
     needed_ns, planned_ns : float
         Lower bounds of a run's makespan, in ns, by estimated durations: by the declared dependencies alone, and by the plan's orders
         too. They take it that the device has room for all at once and that the host takes no time to issue.
+        The order of captured collectives counts as a dependency.
     touches : bool
         Whether operators were run to see what they touch.
     replay_ns : float, optional
@@ -178,7 +180,10 @@ class Audit(Result):
             return size
         alone, ordered = time_text(self.needed_ns), time_text(self.planned_ns)
         replay = "" if self.replay_ns is None else f"; a replay of the capture took {time_text(self.replay_ns)} (measured)"
-        return f"{size}; at least {alone} by dependencies alone, {ordered} in this order (estimated durations){replay}"
+        collectives = sum(COMMUNICATION in operation.attributes for operation in self.plan.program.operations)
+        # They share nothing but the links, so captured.bound() lets them change places; a plan keeps their order.
+        why = "dependencies and the order of collectives" if collectives > 1 else "dependencies alone"
+        return f"{size}; at least {alone} by {why}, {ordered} in this order (estimated durations){replay}"
 
     @property
     def not_seen(self) -> str:
