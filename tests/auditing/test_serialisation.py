@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from tests.auditing.conftest import Estimating, Model, engine_plans, host_call, launch, plan_of, programs
 
+import streamscope as ss
 from streamscope.auditing.audit import audit
 from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Kind, Severity
@@ -85,9 +88,48 @@ def test_an_order_that_costs_nothing_is_a_note():
     assert "cost nothing" in finding.message
 
 
-def test_thousands_of_orders_are_one_finding():
-    import streamscope as ss
+def reduced(groups, engine):
+    """Return the finding of all-reduces over groups of GPUs that share nothing else, if there is one."""
 
+    @ss.program
+    def step(*arrays):
+        parts = []
+        for gpu, array in enumerate(arrays):
+            with ss.gpu(gpu):
+                parts.append([ss.ops.relu(array) for _ in groups])
+        return tuple(ss.ops.all_reduce([parts[gpu][number] for gpu in group])[0] for number, group in enumerate(groups))
+
+    arrays = np.ones((3, 256, 256), np.float32)
+    audited = ss.audit(step, *arrays, device="simulated", engine=engine, touches=False, progress=False)
+    return [one for one in audited.of(Kind.FALSE_SERIALISATION) if "all_reduce" in one.message]
+
+
+@pytest.mark.parametrize("engine", ["dual", "graph-dual"])
+def test_collectives_share_a_stream_under_each_engine(engine):
+    """Groups of GPUs in a ring: other streams would let collectives wait for each other."""
+    (found,) = reduced([(0, 1), (1, 2), (2, 0)], engine)
+    assert "because collectives share a stream of each GPU" in found.message
+    assert found.advice.startswith("leave it, or let one collective do it over all GPUs")
+    assert reduced([(0, 1), (0, 1)], engine) == []  # Of one communicator they have to keep one order.
+
+
+@pytest.mark.parametrize(("engine", "said"), [("async", "engine 'dual' or 'graph-dual'"), ("graph-dual", "allow more streams")])
+def test_the_advice_is_not_the_engine_that_is_audited(engine, said):
+    """Three chains on two streams, or on one."""
+    wide = ss.program(lambda x: tuple(ss.ops.relu(x @ x) for _ in range(3)))
+    audited = ss.audit(wide, np.ones((256, 256), np.float32), engine=engine, streams=2, device="simulated", touches=False, progress=False)
+    (found,) = audited.of(Kind.FALSE_SERIALISATION)
+    assert said in found.advice
+
+
+def test_copies_of_a_saved_capture_share_a_stream():
+    loaded = ss.load_captured(Path(__file__).parents[1] / "data/rank_captures/fsdp2.rank0.captured.json")
+    (found,) = ss.audit(loaded, engine="graph-dual", progress=False).of(Kind.FALSE_SERIALISATION)
+    assert "on copy in, because copies of one direction share a stream" in found.message
+    assert found.advice.startswith("make fewer and larger copies, or leave it")
+
+
+def test_thousands_of_orders_are_one_finding():
     @ss.program
     def wide(x):
         return tuple(ss.ops.relu(x) for _ in range(2000))

@@ -17,10 +17,11 @@ from enum import Enum
 from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Finding, Kind, Severity
 from streamscope.auditing.waits import lane_name
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.happens_before import Item, Visit, Walk, Work, key_of
 from streamscope.engines.plan import Estimate, Plan
 from streamscope.order.graph import path_lengths
-from streamscope.program.launch import HostCall
+from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.words import counted, time_text
 
 _EXAMPLES = 3
@@ -30,6 +31,8 @@ class Cause(Enum):
     """Causes of an order of two items."""
 
     LANE = "they share the lane"
+    COPIES = "copies of one direction share a stream"
+    COLLECTIVES = "collectives share a stream of each GPU"
     HOST_WAITS = "the host waits for the one before it goes on"
     HOST_ORDER = "the host runs its functions one at a time, and issues nothing meanwhile"
     GRAPH = "a graph starts as a whole and is waited for as a whole"
@@ -38,12 +41,17 @@ class Cause(Enum):
 
 _ADVICE = {
     Cause.LANE: "spread independent chains over more streams (engine 'dual' or 'graph-dual'), or leave it where the launches are short.",
+    Cause.COPIES: "make fewer and larger copies, or leave it: a GPU makes copies of one direction one after the other.",
+    Cause.COLLECTIVES: "leave it, or let one collective do it over all GPUs: side by side, collectives of several groups could wait for"
+    " each other for ever.",
     Cause.HOST_WAITS: "use an engine that orders by events ('async'), or let the host wait later.",
     Cause.HOST_ORDER: "call independent host functions later in the program, behind the launches that do not need them;"
     " what they share by capturing it (closures, globals) is not looked at, and needs the order.",
     Cause.GRAPH: "move the host function, or what cannot be captured, so that it does not part independent work.",
     Cause.EVENT: "wait later, or for an earlier event.",
 }
+_MORE_STREAMS = "allow more streams (streams=...), or leave it where the launches are short."
+"""Advice where the engine lays launches on several streams by itself."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +92,13 @@ def serialisation(plan: Plan, dependencies: Dependencies, estimate: Estimate) ->
     numbers = [dependencies.number[key_of(visit.item.work)] for visit in visits]
     place = {number: index for index, number in enumerate(numbers)}
     needs = [[place[n] for n in dependencies.needs[number] if n in place and place[n] < index] for index, number in enumerate(numbers)]
-    pairs = [(earlier, later) for later, others in enumerate(before) for earlier in others if numbers[earlier] != numbers[later]]
-    # What is issued in the wrong order is another finding's.
+    pairs = [
+        (earlier, later)
+        for later, others in enumerate(before)
+        for earlier in others
+        if numbers[earlier] != numbers[later] and not _of_one_communicator(visits[earlier].item.work, visits[later].item.work)
+    ]
+    # What is issued in the wrong order is another finding's. Collectives of one communicator have to keep an order, whichever it is.
     numbered = {
         (earlier, later): (min(numbers[earlier], numbers[later]), max(numbers[earlier], numbers[later])) for earlier, later in pairs
     }
@@ -136,8 +149,21 @@ def _cause(earlier: Visit, later: Visit) -> Cause:
     if isinstance(later.item.work, HostCall) or later.host[earlier.strand] >= earlier.position:
         return Cause.HOST_WAITS
     if earlier.strand == later.strand and (earlier.region is None or earlier.region is later.region):
-        return Cause.LANE
+        return _cause_on_lane(earlier.item.work, later.item.work)
     return Cause.EVENT if earlier.region is later.region else Cause.GRAPH
+
+
+def _cause_on_lane(earlier: Work, later: Work) -> Cause:
+    """Return why two launches share a lane: some do under every engine."""
+    kinds = {work.kind for work in (earlier, later) if isinstance(work, Launch)}
+    if kinds == {LaunchKind.COLLECTIVE}:
+        return Cause.COLLECTIVES
+    return Cause.LANE if kinds & {LaunchKind.KERNEL, LaunchKind.COLLECTIVE} else Cause.COPIES
+
+
+def _of_one_communicator(earlier: Work, later: Work) -> bool:
+    one, other = (work.collective if isinstance(work, Launch) else None for work in (earlier, later))
+    return one is not None and other is not None and one.communicator == other.communicator
 
 
 def _duration_ns(work: Work, estimate: Estimate) -> float:
@@ -164,7 +190,9 @@ def serialisation_findings(plan: Plan, result: Serialisation) -> Iterator[Findin
             item.work.operation: plan.program.operations[item.work.operation] for one in worst for item in (one.earlier, one.later)
         }
         severity = Severity.of_cost(cost_ns, result.planned_ns)
-        yield Finding(Kind.FALSE_SERIALISATION, severity, tuple(operations.values()), (), message, _ADVICE[cause], cost_ns)
+        several = plan.engine in ENGINES and ENGINES[plan.engine].takes_streams
+        advice = _MORE_STREAMS if cause is Cause.LANE and several else _ADVICE[cause]
+        yield Finding(Kind.FALSE_SERIALISATION, severity, tuple(operations.values()), (), message, advice, cost_ns)
 
 
 def _example(plan: Plan, pair: Serialised) -> str:
