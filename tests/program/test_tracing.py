@@ -561,14 +561,52 @@ def test_a_block_of_a_gpu_outside_a_program_names_the_users_function():
         (lambda x, y: ss.ops.all_to_all([x, y]), r"no axis to be cut along.*x\.reshape\(1\)"),
         (
             lambda x, y: ss.ops.broadcast(x, [1, 2]),
-            r"'x' lies on GPU 0, which is not in gpus=\[1, 2\].*\(name GPU 0 in gpus=, too, or copy it",
+            r"^broadcast at test_tracing\.py:\d+: 'x' lies on GPU 0, which is not in gpus=\[1, 2\].*\(name GPU 0 in gpus=, too, or copy it",
         ),
         (
             lambda x, y: ss.ops.all_reduce([x, y], bucket="1 apple"),
             r"^'1 apple' is not a size for bucket= of all_reduce at .*test_tracing\.py.*\(give bytes, or for example \"512 MiB\"\)",
         ),
+        (
+            lambda x, y: ss.ops.all_reduce([ss.ops.relu(x), ss.ops.relu(y)]),
+            r"'relu_0' and 'relu_1', which both lie on GPU 0 \(one variable a GPU: compute 'relu_1' in a block, with ss\.gpu\(1\):, or",
+        ),
+        (
+            lambda x, y: ss.ops.all_reduce([x + 1, x + 2, x + 3]),
+            r"got 'add_0', 'add_1' and 'add_2', which all lie on GPU 0 \(.*'add_2' in a block, with ss\.gpu\(1\):",
+        ),
+        # One variable twice: no block would help.
+        (lambda x, y: ss.ops.all_reduce([x, x]), r"'x' and 'x', .* \(one variable a GPU: copy 'x' to GPU 1 with ss\.ops\.to_gpu\)$"),
+        (lambda x, y: ss.ops.broadcast(x, gpus=1), r"gpus=1 must be two GPUs or more, each once.* \(gpus=2, or gpus=\[0, 1\]\)$"),
+        (lambda x, y: ss.ops.broadcast(x, gpus=True), r"gpus=True must be two GPUs or more, each once.* \(gpus=2, or gpus=\[0, 1\]\)$"),
+        (lambda x, y: ss.ops.broadcast(x, gpus=9), r"8 is no GPU \(give a number from 0 to 7\)$"),
+        (lambda x, y: ss.ops.broadcast(x), r"^broadcast at .*test_tracing\.py:\d+: .* 'gpus' \(broadcast\(x, \[0, 1\]\)\)$"),
+        (lambda x, y: ss.ops.send(x), r"^send at .*test_tracing\.py:\d+: .* 'gpu' \(send\(x, 1\)\)$"),
+        (lambda x, y: ss.ops.to_gpu(x), r"^to_gpu at .*test_tracing\.py:\d+: .* 'gpu' \(to_gpu\(x, 1\)\)$"),
+        (lambda x, _: ss.ops.all_gather(x, x), r"^all_gather at .*test_tracing\.py:\d+: too many .* \(all_gather\(\[u, v\]\)\)$"),
+        (lambda x, _: ss.ops.all_to_all(x, x), r"^all_to_all at .* \(all_to_all\(\[u, v\]\)\)$"),
+        (lambda x, y: ss.ops.reduce_scatter(), r"^reduce_scatter at .* \(reduce_scatter\(\[u, v\]\)\)$"),
+        (lambda x, y: ss.ops.all_reduce([x, y], buckets=4), r"^all_reduce at .* 'buckets' \(all_reduce\(\[u, v\]\)\)$"),
+        (lambda x, y: ss.ops.send(x, 0), r"^send at test_tracing\.py:\d+: 'x' lies on GPU 0 already \(leave the send out\)$"),
     ],
 )
 def test_collectives_that_are_refused_say_what_to_do(function, said):
     with pytest.raises(ProgramError, match=said):
         ss.program(function).trace(np.ones(()), np.ones(()))
+
+
+def test_a_number_of_gpus_is_the_first_ones_of_a_broadcast():
+    (operation,) = ss.program(lambda x: ss.ops.broadcast(x, gpus=3)).trace(np.ones(4)).operations
+    assert operation.gpus == (0, 1, 2)
+
+
+def test_a_bucket_makes_at_most_1024_parts():
+    def cut(bucket):
+        return ss.program(lambda x, y: ss.ops.all_reduce([x, y], bucket=bucket)).trace(*np.ones((2, 65, 64), np.float32)).operations
+
+    with pytest.raises(ProgramError, match=r"^bucket=3 of all_reduce at test_tracing\.py:\d+ cuts 'x' into 4,160 parts") as caught:
+        cut(3)
+    assert caught.value.hint == "at most 1,024; the smallest bucket is 20 bytes, 832 parts"
+    with pytest.raises(ProgramError, match="cuts 'x' into 1,040 parts"):
+        cut(19)
+    assert len(cut(20)) == 832

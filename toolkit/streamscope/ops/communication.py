@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from math import ceil
+from typing import Any, TypeVar, cast
 
 from streamscope.arguments import shown, size_in_bytes, whole_number
 from streamscope.errors import ProgramError
@@ -27,9 +28,31 @@ from streamscope.program.tracer import (
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.program.view import one_piece
+from streamscope.signatures import signature_of
 from streamscope.words import a_kind, listed
 
-COPY_HINT = "copy it to another GPU first with ss.ops.to_gpu"
+MOST_PARTS = 1024
+"""Into which ``bucket=`` cuts an array: thousands take longer to trace than anybody waits."""
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _called_as(example: str) -> Callable[[_Function], _Function]:
+    """Make a function raise a `ProgramError` with an example of its call where its arguments do not fit its parameters."""
+
+    def checked(function: _Function) -> _Function:
+        signature = signature_of(function)
+
+        @functools.wraps(function)
+        def called(*args: Any, **options: Any) -> Any:
+            try:
+                signature.bind(*args, **options)
+            except TypeError as error:
+                raise ProgramError(f"{function.__name__} at {user_line()}: {error}", hint=example) from None
+            return function(*args, **options)
+
+        return cast("_Function", called)
+
+    return checked
 
 
 def _copied(application: Application) -> tuple[Launch, ...]:
@@ -42,13 +65,18 @@ def _copied(application: Application) -> tuple[Launch, ...]:
     return (launch,)
 
 
+def _of_to_gpu(backward: Backward) -> Sequence[Symbol | None]:
+    return [to_gpu(backward.dy, backward.read_gpus[0])]
+
+
 _to_gpu = Operator(
     "to_gpu", lambda specs, _: [specs[0]], _copied, reads_view=one_piece, writes_gpus=lambda _, attributes: [attributes["gpu"]],
-    gradient=lambda backward: [to_gpu(backward.dy, backward.read_gpus[0])],
+    gradient=_of_to_gpu,
 )  # fmt: skip
 
 
 @applies_operators
+@_called_as("to_gpu(x, 1)")
 def to_gpu(x: object, gpu: int, *, out: object = None) -> Symbol:
     """Copy a variable to another GPU: peer to peer where the hardware can, else through the host.
 
@@ -234,8 +262,11 @@ def _members(name: str, variables: object, op: str | None = None) -> tuple[list[
     gpus = tuple(each.gpu for each in variables)
     twice = [gpu for gpu in gpus if gpus.count(gpu) > 1]
     if twice:
-        names = listed([repr(each.name) for each in variables if each.gpu == twice[0]])
-        raise ProgramError(f"{where} got {names}, which both lie on GPU {twice[0]}", hint=f"one variable a GPU: {COPY_HINT}")
+        names = [repr(each.name) for each in variables if each.gpu == twice[0]]
+        free = min({*range(len(gpus))} - {*gpus})
+        computed = f"compute {names[-1]} in a block, with ss.gpu({free}):, or " if len(set(names)) > 1 else ""
+        hint = f"one variable a GPU: {computed}copy {names[-1]} to GPU {free} with ss.ops.to_gpu"
+        raise ProgramError(f"{where} got {listed(names)}, which {'both' if len(names) == 2 else 'all'} lie on GPU {twice[0]}", hint=hint)
     if op is not None and op not in REDUCTIONS:
         raise ProgramError(f"{where}: op={shown(op)} is unknown", hint=f"use one of {', '.join(REDUCTIONS)}")
     tracer.several = True
@@ -250,6 +281,7 @@ def _applied(
 
 
 @of_list
+@_called_as("all_reduce([u, v])")
 def all_reduce(
     variables: Sequence[object],
     op: Reduction = "sum",
@@ -269,7 +301,7 @@ def all_reduce(
         ``"mean"`` for floating-point dtypes only. Sums may differ in their rounding from GPU to GPU no more than from NumPy.
     bucket : int or str, optional
         The most at once, in bytes or as ``"25 MB"``: the array is cut into slices, each a collective of its own, so that others may go
-        between them.
+        between them. More than 1,024 slices are refused.
     {collective_order}
 
     {gpus_misfit}
@@ -288,8 +320,14 @@ def all_reduce(
         return _applied(_all_reduce, members, gpus, out, priority, op=op)
     require(out is None, "all_reduce", "bucket= and out= were both given", "leave one of them out")
     nbytes = size_in_bytes(f"bucket= of all_reduce at {user_line()}", bucket, error=ProgramError)
-    step = max(1, nbytes // members[0].dtype.itemsize)
-    if step >= members[0].size:
+    size, itemsize = members[0].size, members[0].dtype.itemsize
+    step = max(1, nbytes // itemsize)
+    if ceil(size / step) > MOST_PARTS:
+        least = ceil(size / MOST_PARTS)
+        said = f"bucket={shown(bucket)} of all_reduce at {user_line()} cuts {members[0].name!r} into {ceil(size / step):,} parts"
+        hint = f"at most {MOST_PARTS:,}; the smallest bucket is {least * itemsize:,} bytes, {ceil(size / least):,} parts"
+        raise ProgramError(said, hint=hint)
+    if step >= size:
         return _applied(_all_reduce, members, gpus, None, priority, op=op)
     return _in_slices(members, gpus, step, {"op": op, "priority": _whole("all_reduce", "priority", priority)})
 
@@ -307,6 +345,7 @@ def _in_slices(members: Sequence[Symbol], gpus: tuple[int, ...], step: int, give
 
 
 @of_list
+@_called_as("all_gather([u, v])")
 def all_gather(variables: Sequence[object], *, priority: int = 0, out: Sequence[object] | None = None) -> list[Symbol]:
     """Join variables on several GPUs along their first axis; each GPU gets all of them.
 
@@ -330,6 +369,7 @@ def all_gather(variables: Sequence[object], *, priority: int = 0, out: Sequence[
 
 
 @of_list
+@_called_as("reduce_scatter([u, v])")
 def reduce_scatter(
     variables: Sequence[object], op: Reduction = "sum", *, priority: int = 0, out: Sequence[object] | None = None
 ) -> list[Symbol]:
@@ -357,6 +397,7 @@ def reduce_scatter(
 
 
 @of_list
+@_called_as("all_to_all([u, v])")
 def all_to_all(variables: Sequence[object], *, priority: int = 0, out: Sequence[object] | None = None) -> list[Symbol]:
     """Exchange parts of variables among GPUs: part ``j`` of the variable on GPU ``i`` becomes part ``i`` of the result on GPU ``j``.
 
@@ -380,7 +421,8 @@ def all_to_all(variables: Sequence[object], *, priority: int = 0, out: Sequence[
 
 
 @applies_operators
-def broadcast(x: object, gpus: Sequence[int], *, priority: int = 0, out: Sequence[object] | None = None) -> list[Symbol]:
+@_called_as("broadcast(x, [0, 1])")
+def broadcast(x: object, gpus: int | Sequence[int], *, priority: int = 0, out: Sequence[object] | None = None) -> list[Symbol]:
     """Copy a variable to several GPUs at once; each gets a variable of its own.
 
     Its gradient is the sum of the gradients, `all_reduce`, on the GPU of ``x``.
@@ -389,8 +431,8 @@ def broadcast(x: object, gpus: Sequence[int], *, priority: int = 0, out: Sequenc
     ----------
     x : variable
         On one of the GPUs.
-    gpus : sequence of int
-        The GPUs that get it, that of ``x`` among them, each once.
+    gpus : int or sequence of int
+        The GPUs that get it, that of ``x`` among them, each once. A number is that of the first GPUs: ``2`` is ``[0, 1]``.
     {collective_order}
 
     {gpus_misfit}
@@ -401,13 +443,15 @@ def broadcast(x: object, gpus: Sequence[int], *, priority: int = 0, out: Sequenc
     ...     print(engine.run(ss.program(lambda x: ss.ops.broadcast(x, [0, 1])[1] * 2), np.array([1.0, 2.0])))
     [2. 4.]
     """
-    source = _source("broadcast", x)
-    require(isinstance(gpus, Iterable), "broadcast", f"gpus={shown(gpus)} must be two GPUs or more, each once")
-    given = tuple(checked_gpu("ss.ops.broadcast", each) for each in gpus)
-    require(len(set(given)) == len(given) > 1, "broadcast", f"gpus={shown(gpus)} must be two GPUs or more, each once")
+    source, where = _source("broadcast", x), f"broadcast at {user_line()}"
+    wrong = f"gpus={shown(gpus)} must be two GPUs or more, each once", "gpus=2, or gpus=[0, 1]"
+    wanted = cast("Iterable[int]", range(gpus) if type(gpus) is int else gpus)
+    require(isinstance(wanted, Iterable), where, *wrong)
+    given = tuple(checked_gpu("ss.ops.broadcast", each) for each in wanted)
+    require(len(set(given)) == len(given) > 1, where, *wrong)
     require(
         source.gpu in given,
-        "broadcast",
+        where,
         f"{source.name!r} lies on GPU {source.gpu}, which is not in gpus={shown(gpus)}",
         f"name GPU {source.gpu} in gpus=, too, or copy it to one of them first: ss.ops.to_gpu",
     )
@@ -415,6 +459,7 @@ def broadcast(x: object, gpus: Sequence[int], *, priority: int = 0, out: Sequenc
 
 
 @applies_operators
+@_called_as("send(x, 1)")
 def send(x: object, gpu: int, *, priority: int = 0, out: object = None) -> Symbol:
     """Send a variable to another GPU by NCCL, whose kernels run on both; the result is received there. `to_gpu` uses copy engines.
 
@@ -442,7 +487,7 @@ def send(x: object, gpu: int, *, priority: int = 0, out: object = None) -> Symbo
     [1. 2.]
     """
     source, target = _source("send", x), checked_gpu("ss.ops.send", gpu)
-    require(source.gpu != target, "send", f"{source.name!r} lies on GPU {target} already", "leave the send out")
+    require(source.gpu != target, f"send at {user_line()}", f"{source.name!r} lies on GPU {target} already", "leave the send out")
     given = {"gpus": (source.gpu, target), "result_gpus": (target,), "priority": _whole("send", "priority", priority)}
     return cast("Symbol", current_tracer("send").apply(_send, [source], given, out))
 
