@@ -59,6 +59,12 @@ def test_whatever_the_order_of_nodes_the_same_memory_is_chosen(chosen):
         assert list(chosen(*nodes, order=order).values()) == [(MIB // 2, MIB // 2 + 100_000), (2 * MIB, 2 * MIB + 600_000)]
 
 
+def test_nodes_that_wait_for_none_are_first(monkeypatch):
+    monkeypatch.setattr(module, "_nodes", lambda graph: range(10, 16))
+    monkeypatch.setattr(module, "_predecessors", lambda graph, handles: [(), (0,), (), (0, 2), (), (3,)])
+    assert module.first_nodes(1) == [10, 12, 14]
+
+
 def test_the_kernel_stands_in_for_the_sets_and_before_all_that_is_first_then(monkeypatch):
     asked, first = [], [[5, 6, 7], [6, 8, 9]]
     runtime = SimpleNamespace(graphInstantiate=lambda graph: 1, graphUpload=lambda *_: None, graphDestroy=lambda _: None)
