@@ -54,7 +54,8 @@ def test_in_a_wait(device, name, wait):
         go, h = threading.Event(), engine.variable(ones(), place="host")
 
         def interrupt(values):
-            # By now the main thread waits, or is about to: either way the wait is what is interrupted.
+            # So that the main thread waits. A signal that comes as it is about to is noticed by Python when the wait ends.
+            go.wait(0.05)
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             go.wait(10)
             return values
