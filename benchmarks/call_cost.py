@@ -2,8 +2,8 @@
 
 python benchmarks/call_cost.py [RESULT.json] [--networks googlenet,resnet50]
 
-First a chain, in which nothing is to gain, and branches over one and four arrays of several sizes; then networks of networks.py. With
-static results and the arrays of a user. The kernel that copies them is timed alone, too.
+First a chain, in which nothing is to gain, and branches over one and four arrays of several sizes, and over one array beside numbers; then
+networks of networks.py. With static results and the arrays of a user. The kernel that copies them is timed alone, too.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from streamscope.parallelising.quick_call import COPYING_THREADS, Copying
 
 TURNS = 200
 SIZES = [(count, nbytes) for count in (1, 4) for nbytes in (2**12, 2**18, 2**20)]
+NUMBERS = (1, 10, 100)
+"""Leaves of the arguments that are no arrays."""
 
 
 def in_turns_us(**calls: Iterator[Callable[[], Any]]) -> dict[str, tuple[float, float]]:
@@ -83,20 +85,28 @@ def measured(network: Network) -> dict[str, Any]:
     replay = torch_graph(network)
     fast = ss.parallelise(network.function, *network.inputs, outputs="static", check=0, progress=False)
     call = fast._captures[0].call  # noqa: SLF001
-    held = [slot.memory for slot in call.slots]
-    calls = [partial(fast, *network.inputs), *(partial(fast, *(one.clone() for one in network.inputs)) for _ in range(4))]
+    memories = iter([slot.memory for slot in call.slots])
+    held = [next(memories) if isinstance(one, torch.Tensor) else one for one in network.inputs]
+    copies = ([one.clone() if isinstance(one, torch.Tensor) else one for one in network.inputs] for _ in range(4))
+    calls = [partial(fast, *network.inputs), *(partial(fast, *each) for each in copies)]
     launch = repeat(partial(call.graph.launch_on, torch.cuda.current_stream().cuda_stream))
     us = in_turns_us(replay=repeat(replay), launch=launch, call=cycle(calls[:2]), held=repeat(partial(fast, *held)))
     us |= in_turns_us(again=repeat(calls[0])) | in_turns_us(bare=launch, anew=cycle(calls))
     assert call._copying is not None  # noqa: SLF001
     told = {"copy_us": copy_us(call._copying), "verdict": fast.verdict, "engine": fast.gain.engine}  # noqa: SLF001
-    return {"us": us, "arrays": len(network.inputs), "nodes": len(fast.captured.nodes)} | told
+    return {"us": us, "arrays": len(call.slots), "nodes": len(fast.captured.nodes)} | told
 
 
 def branches(count: int, nbytes: int) -> Network:
     """Return three branches over each of some arrays."""
     inputs = tuple(torch.randn(nbytes // 4, device="cuda") for _ in range(count))
     return Network(lambda *given: [(one * k).tanh() for one in given for k in range(3)], inputs, 0)
+
+
+def beside_numbers(count: int) -> Network:
+    """Return three branches over an array, which a call gives a dictionary of numbers besides."""
+    inputs = torch.randn(2**10, device="cuda"), {f"number {k}": k / 8 for k in range(count)}
+    return Network(lambda x, numbers: [(x * (k + sum(numbers.values()))).tanh() for k in range(3)], inputs, 0)
 
 
 def chain() -> Network:
@@ -117,6 +127,7 @@ def main() -> None:
     options = parser.parse_args()
     made: dict[str, Callable[[], Network]] = {"a chain": chain}
     made |= {f"{count} of {nbytes // 1024} KiB": partial(branches, count, nbytes) for count, nbytes in SIZES}
+    made |= {f"1 of 4 KiB beside {count} numbers": partial(beside_numbers, count) for count in NUMBERS}
     made |= {name: partial(getattr(networks, name), 1) for name in options.networks.split(",") if name}
     results = {}
     for name, make in made.items():
@@ -125,7 +136,7 @@ def main() -> None:
         gc.collect()
         us = found["us"]
         besides = [us["call"][each] - us[than][each] for than in ("launch", "replay") for each in range(2)]
-        print(f"{name:22}", *(f"{which} {done:8.1f} {host:5.1f}  " for which, (done, host) in us.items()), *map("{:6.1f}".format, besides))
+        print(f"{name:30}", *(f"{which} {done:8.1f} {host:5.1f}  " for which, (done, host) in us.items()), *map("{:6.1f}".format, besides))
         content = {"results": results} | provenance(ss.open_device("cuda"), torch=torch.__version__)
         options.result.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
