@@ -3,12 +3,14 @@
 A rank refuses before a step, raises or is slow inside the function, gets Ctrl-C, or dies. PyTorch's gloo takes the place of NCCL, so no GPU
 is needed. ``python benchmarks/job_faults.py --programs 200 --timeout 2``
 
-With ``--nccl``, two GPUs capture a function that calls the collectives of one step, and the fault is in one of its calls.
+With ``--nccl``, two GPUs capture a function that calls the collectives of one step, and the fault is in one of its calls. ``--into`` keeps
+what was found as data.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import select
@@ -17,7 +19,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 from streamscope.errors import EngineError
 from streamscope.job import gathered, joined
@@ -188,20 +192,25 @@ def main() -> None:
     options.add_argument("--timeout", type=float, default=20.0)
     options.add_argument("--nccl", action="store_true", help="capture on two GPUs")
     options.add_argument("--port", type=int, default=29600)
+    options.add_argument("--into", type=Path, help="a file for the results")
     given = options.parse_args()
-    import torch.distributed  # noqa: F401 — before the fork, so that no rank has to
+    import torch.distributed  # Before the fork, so that no rank has to.
 
-    slowest: dict[str, float] = dict.fromkeys(FAULTS, 0.0)
-    bad = 0
+    found = {fault: {"programs": 0, "wrong": 0, "slowest_s": 0.0} for fault in FAULTS}
     for number in range(given.first, given.first + given.programs):
         case = Case.of(number, given.timeout)
         ends = run(case, given.port + number % 300, ranks_capture if given.nccl else ranks_work)
-        slowest[case.fault] = max(slowest[case.fault], *(seconds for _, seconds in ends))
         why = wrong(case, ends, GRACE_S if given.nccl else 1.0)
-        bad += bool(why)
+        row = found[case.fault]
+        slowest_s = max(row["slowest_s"], *(seconds for _, seconds in ends))
+        found[case.fault] = {"programs": row["programs"] + 1, "wrong": row["wrong"] + bool(why), "slowest_s": slowest_s}
         print(f"program {number}, rank {case.rank} {case.fault} in step {case.step}: {why or 'right'}; {ends}", flush=True)
-    print(f"{given.programs} programs, {bad} wrong; slowest in s: {slowest}")
-    sys.exit(bad > 0)
+    print(json.dumps(found))
+    if given.into:
+        how = {"collectives": "NCCL" if given.nccl else "gloo", "timeout_s": given.timeout, "torch": torch.__version__}
+        content = {"date": datetime.now(UTC).isoformat(timespec="seconds"), **how, "faults": found}
+        given.into.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    sys.exit(any(row["wrong"] for row in found.values()))
 
 
 if __name__ == "__main__":
