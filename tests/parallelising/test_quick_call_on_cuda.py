@@ -25,7 +25,7 @@ def busy(cupy):
 
 @pytest.mark.parametrize("count", [1, 3, 5, 17, 64])
 def test_queued_launches_copied_each_its_own_arrays(cupy, count):
-    """From any address; an array that is its target stays as it is. What the graph sets to zero first is zero in each."""
+    """From any address; an array that is its target stays as it is. A set to zero, with which the graph begins, counts in each launch."""
     sizes, runtime, stream = [SIZES[k % 5] + k for k in range(count)], cupy.cuda.runtime, cupy.cuda.Stream(non_blocking=True)
     targets, results = ([cupy.zeros(size, np.uint8) for size in sizes] for _ in range(2))
     counted = cupy.ones(9001, np.uint8)

@@ -316,7 +316,7 @@ def audit(
 
 
 def _over_ranks(ranks: Sequence[ForeignProgram]) -> tuple[list[Finding], str]:
-    """Return findings about the collectives of captures, of one rank each; where there are none, a sentence on what was compared."""
+    """Return findings about the collectives of captures, of one rank each, and a sentence on the comparison if there are none."""
     from streamscope.auditing.rank_collectives import CapturedRank, RankGraph, agreement, collective_findings
 
     captures = [cast("CapturedRank", one) for one in ranks]

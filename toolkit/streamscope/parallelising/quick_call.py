@@ -221,7 +221,7 @@ class Copying:
             for number, (start, end) in enumerate(targets)
             for at in range(start, end, size)
         ]
-        # Behind the addresses of arrays is one of 0, whose bytes are zeros: of these pieces, the target itself has moved on.
+        # Their source is the 0 behind the addresses of arrays. An offset would make an address of it, so the target has it.
         parts += [(most, at, 0, min(size, end - at)) for start, end in self.cleared for at in range(start, end, size)]
         parts = parts or [(0, 0, 0, 0)]
         self.launches: dict[Any, Launch] = {}

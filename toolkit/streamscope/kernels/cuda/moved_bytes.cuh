@@ -20,7 +20,7 @@ extern "C" __global__ void moved_bytes(const long_word* pieces)
     move(piece[0], piece[1], piece[2]);
 }
 
-//@ copied_arguments: a block copies a piece of an array. The addresses of the arrays are arguments of the launch. Behind them is one of 0.
+//@ copied_arguments: a block copies a piece of an array. The addresses of the arrays are arguments of the launch. Behind them is a 0, for zeros.
 struct Addresses {
     long_word of[$most + 1];
 };
@@ -28,7 +28,7 @@ struct Addresses {
 extern "C" __global__ void copied_arguments(const long_word* pieces, const __grid_constant__ Addresses arrays)
 {
     const long_word* const piece = pieces + 4 * blockIdx.x;  // array, its target, where in it the piece begins, and its size
-    const long_word source = arrays.of[piece[0]];  // of zeros 0, and their piece begins at 0
+    const long_word source = arrays.of[piece[0]];  // 0 for zeros: `piece[2]` is 0, too, so it stays 0 below
     if (source != piece[1])
         move(source + piece[2], piece[1] + piece[2], piece[3]);
 }
