@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 
@@ -44,3 +45,13 @@ def test_a_push_of_what_was_pushed_before_is_eight_functions(name, more):
             engine.wait_all()
         called = functions_of(push)
         assert called.total() == 8 + more, called
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_attributes_of_what_issues_are_found_quickly(counted):
+    """They lie in no dictionary until somebody asks for one, as `vars` does. From then on, Python takes longer to find them."""
+    with ss.Engine("async", device=SimulatedDevice()) as engine:
+        if counted:
+            engine.host_totals.start()
+            engine.host_totals.pause()
+        assert not any(isinstance(held, dict) and "_issuing" in held for held in gc.get_referents(engine._issuer))

@@ -128,6 +128,8 @@ class Application:
     """Of collectives, one of each GPU; ``lane`` is the first."""
     kind: LaunchKind = field(init=False)
     """Of the parts' launches, see `Template`."""
+    gpus: tuple[int, ...] = field(init=False)
+    """Those of each part."""
     launches: bool = field(init=False)
     """There is something to put on a stream; on empty arrays there is not."""
     reads: tuple[VariableState, ...] = field(init=False)
@@ -137,7 +139,7 @@ class Application:
     """Of collectives, for each of ``lanes`` the variables that are read and written there."""
 
     def __post_init__(self) -> None:
-        self.kind = self.parts[0].template.kind
+        self.kind, self.gpus = self.template.kind, self.template.gpus
         self.launches = any(part.template.launches for part in self.parts)
         self.writes = tuple(dict.fromkeys(state for part in self.parts for state in part.writes))
         self.reads = tuple(dict.fromkeys(state for part in self.parts for state in part.reads if state not in self.writes))
@@ -145,7 +147,7 @@ class Application:
 
     def _there(self, states: Sequence[VariableState], lane: Lane) -> tuple[VariableState, ...]:
         """Return the variables that the part on a lane uses; those of no part, which nothing uses, count as the first lane's."""
-        others = set(self.template.gpus) if lane is self.lanes[0] else None
+        others = set(self.gpus) if lane is self.lanes[0] else None
         return tuple(state for state in states if state.gpu == lane.gpu or (others is not None and state.gpu not in others))
 
     @property

@@ -50,8 +50,7 @@ class Bulk:
         if not self.pushed:
             return True
         first = self.pushed[0][0]
-        same_kind = first.kind is application.kind and first.priority is application.priority
-        return same_kind and first.template.gpus == application.template.gpus
+        return first.kind is application.kind and first.priority is application.priority and first.gpus == application.gpus
 
     def add(self, application: Application, line: str, priority: int, variables: _Variables) -> bool:
         """Add an operation; True if that is as many as there may be."""

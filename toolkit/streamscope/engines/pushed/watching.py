@@ -25,6 +25,7 @@ class Watch:
     def __init__(self, issuer: Issuer, sums: HostSums) -> None:
         self.sums = sums
         self._issuer = issuer
+        self._watches = False
         RANGES.tell(self)
         self.apply()
 
@@ -35,12 +36,13 @@ class Watch:
 
     def apply(self) -> None:
         """Begin or end to watch, as is wanted now."""
+        # Of the instance, so that an engine that is not watched pays nothing. Not by `vars`: Python finds attributes more slowly once
+        # somebody has asked for an object's. Weak, or the engine's memory would wait for Python's collector of cycles.
         if self.wanted:
-            # Of the instance, so that an engine that is not watched pays nothing. Weak, or the engine's memory would wait for Python's
-            # collector of cycles.
-            vars(self._issuer)["issue"] = partial(_issue, ref(self._issuer), self.sums)
-        else:
-            vars(self._issuer).pop("issue", None)
+            setattr(self._issuer, "issue", partial(_issue, ref(self._issuer), self.sums))  # noqa: B010 — no type checker lets a method be set
+        elif self._watches:
+            del self._issuer.issue
+        self._watches = self.wanted
 
     def host(self, function: HostFunction) -> None:
         """Watch a host operation that is about to be queued."""
