@@ -13,8 +13,10 @@ from tests.parallelising.like_cupy import Like
 
 from streamscope.errors import DeviceError
 from streamscope.parallelising import device_arrays, quick_call
+from streamscope.parallelising.calls import Calls
 from streamscope.parallelising.device_arrays import key
-from streamscope.parallelising.quick_call import Addresses, Copying, address_reader, alike
+from streamscope.parallelising.quick_call import Addresses, Arranger, Copying, address_reader, alike
+from streamscope.parallelising.trees import taken_apart
 
 
 def reader(memory, *others, copied=True):
@@ -159,3 +161,18 @@ def test_after_ctrl_c_or_an_error_while_addresses_are_set_they_are_set_again(on_
         np.add(array, 1, out=array)
         launch(copying, (array.ctypes.data,))
         assert np.array_equal(target, array)
+
+
+def test_a_call_gives_one_array_in_each_of_its_places_and_values_as_captured(monkeypatch):
+    monkeypatch.setattr(quick_call, "is_array", lambda value: isinstance(value, Like))
+    one, other = (Like(np.zeros(3, "f4")) for _ in range(2))
+    calls = Calls(lambda x, y, options, scale=1.0: x)
+    captured = {"lr": 0.1, "epoch": 0, "clip": False}
+    _, tree = taken_apart(calls.arguments((one, one, captured), {}), quick_call.is_array)
+    arranged = Arranger(tree, 1, calls)
+    assert arranged((other, other, {"lr": 0.1, "epoch": 0, "clip": False}), {"scale": 1.0}) == [other]
+    different = ({"lr": 0.2}, {"epoch": 1}, {"epoch": False}, {"epoch": -0.0}, {"clip": 0}, {"warm": 1})
+    refused = [(other, other, captured | changed) for changed in different] + [(other, other, dict(reversed(captured.items())))]
+    refused += [(None, other, captured), (other, None, captured), (other, one, captured)]
+    assert [arranged(arguments, {}) for arguments in refused] == [None] * len(refused)
+    assert arranged((other, other, captured), {"scale": 1}) is None

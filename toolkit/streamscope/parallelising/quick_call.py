@@ -20,7 +20,7 @@ from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising.calls import Calls
 from streamscope.parallelising.device_arrays import extent, is_array, place
-from streamscope.parallelising.trees import Array, Matcher, Tree, matcher, parts_of
+from streamscope.parallelising.trees import Array, Matcher, Tree, matcher, parts_of, tuple_of
 
 _COUNTS = (1, 4, 16, 64)
 """For how many arrays there are kernels. Their addresses are its arguments, and more of them take longer to launch."""
@@ -53,22 +53,24 @@ class Arranger:
 
     def __call__(self, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Sequence[Any] | None:
         """Return the arrays of a call with these arguments."""
-        pattern = self._pattern(len(inputs), *keywords)
-        values = (*inputs, *keywords.values())
-        if not pattern:
-            return pattern if pattern is None else values
+        match = self._pattern(len(inputs), *keywords)
+        values = (*inputs, *keywords.values()) if keywords else inputs
+        if not match:
+            return match if match is None else values
         arrays: list[Any] = [None] * self._count
-        for match, value in zip(pattern, values, strict=True):
-            if not match(value, arrays):
-                return None
-        return arrays
+        return arrays if match(values, arrays) else None
 
 
-def _pattern(tree: Tree, arrays: int, calls: Calls, count: int, *names: str) -> Sequence[Matcher] | None:
-    """Return what the values of a call must match that is written with ``count`` arguments and further ones by name.
+def _anything(value: Any) -> bool:
+    """Take a value for an array: whoever reads its address finds out."""
+    return True
 
-    Nothing, if they are the arrays, each once and in their order. None if no such call is like the captured one, whose arguments are a
-    ``tree``.
+
+def _pattern(tree: Tree, arrays: int, calls: Calls, count: int, *names: str) -> Matcher | tuple[()] | None:
+    """Return what tells the values of a call that is written with ``count`` arguments and further ones by name.
+
+    An empty tuple, if they are the arrays, each once and in their order. None if no such call is like the captured one, whose arguments are
+    a ``tree``.
     """
     marks = [object() for _ in range(count + len(names))]
     try:
@@ -89,7 +91,7 @@ def _pattern(tree: Tree, arrays: int, calls: Calls, count: int, *names: str) -> 
 
     if not place_marks(arguments, tree):
         return None
-    return () if given == [Array(number) for number in range(arrays)] else [matcher(part, is_array) for part in given]
+    return () if given == [Array(number) for number in range(arrays)] else matcher(tuple_of(given), _anything)
 
 
 class Addresses:

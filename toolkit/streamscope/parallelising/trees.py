@@ -11,7 +11,7 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from io import IOBase
 from itertools import islice
@@ -70,6 +70,11 @@ class _Branch:
 
 
 Tree = Array | _Constant | _Branch
+
+
+def tuple_of(parts: Sequence[Tree]) -> Tree:
+    """Return the tree of a tuple."""
+    return _Branch(tuple, tuple(range(len(parts))), tuple(parts))
 
 
 def taken_apart(value: object, is_array: _IsArray, root: Path = "") -> tuple[list[Any], Tree]:
@@ -173,42 +178,79 @@ def put_together(tree: Tree, arrays: Sequence[Any], held: list[tuple[Any, Any]] 
 
 
 Matcher = Callable[[Any, list[Any]], bool]
-"""Tells whether a value has a tree, and puts its arrays into a list, which holds None for each before."""
+"""Tells whether a value has a tree, and puts its arrays into a list."""
 
 
 def matcher(tree: Tree, is_array: _IsArray) -> Matcher:
-    """Return a function that matches values with a tree: the demands on each part are looked up once, and not in each call."""
-    if isinstance(tree, Array):
-        number = tree.number
+    """Return a function that matches values with a tree: compiled for it, since each call asks, and a function for each part is slower."""
+    written = _Demands({"is_array": is_array, "same": same, "names_of": _names, "same_names": _same_names, "parts_of": _parts})
+    written.match(tree, "value")
+    # No text of anybody's is in it: names and values are bound.
+    exec("\n ".join(["def match(value, found):", *written.lines, "return True"]), written.known)  # noqa: S102
+    compiled: Matcher = written.known["match"]
+    return compiled
 
-        def match_array(value: Any, found: list[Any]) -> bool:
-            known = found[number]
-            if known is None and is_array(value):
-                found[number] = value
-                return True
-            return known is not None and known is value
 
-        return match_array
-    if isinstance(tree, Held):
-        return _numbers_matcher(tree.value)
-    if isinstance(tree, _Constant):
-        constant, kind = tree.value, type(tree.value)
-        if kind in (int, float, str) and constant:  # Not 0.0, which has a sign; nor NaN, which `same` asks for.
-            return lambda value, found: value is constant or (type(value) is kind and (value == constant or same(constant, value)))
+@dataclass
+class _Demands:
+    """Lines of Python that return False where a value has another tree."""
+
+    known: dict[str, Any]
+    """What the lines name."""
+    lines: list[str] = field(default_factory=list)
+    _places: dict[int, str] = field(default_factory=dict)
+    """The variable of each array."""
+
+    def match(self, tree: Tree, value: str) -> None:
+        """Add what a variable has to be."""
+        if isinstance(tree, Array):
+            first = self._places.setdefault(tree.number, value)
+            self._demand(f"is_array({value})" if first == value else f"{value} is {first}")
+            self.lines.append(f"found[{tree.number}] = {value}")
+        elif isinstance(tree, Held):
+            self._demand(f"{self._known(_numbers_matcher(tree.value))}({value})")
+        elif isinstance(tree, _Constant):
+            self._demand(self._is_same(tree.value, value))
+        else:
+            self._match_parts(tree, value)
+
+    def _match_parts(self, tree: _Branch, value: str) -> None:
+        plain, by_name = tree.kind in (list, tuple), tree.kind in (dict, OrderedDict)
+        self._demand(f"type({value}) is {self._known(tree.kind)}")
+        if plain or by_name:
+            self._demand(f"len({value}) == {len(tree.parts)}")
+        else:
+            self._demand(f"same_names({self._known(tree)}, names_of({value}))")
+        if by_name:
+            for name, known in zip(self._unpacked(len(tree.names), value), tree.names, strict=True):
+                self._demand(self._is_same(known, name))
+        all_parts = value if plain else f"{value}.values()" if by_name else f"parts_of({value}, {self._known(tree.names)})"
+        for part, name in zip(tree.parts, self._unpacked(len(tree.parts), all_parts), strict=True):
+            self.match(part, name)
+
+    def _is_same(self, constant: Any, value: str) -> str:
+        kind, known = type(constant), self._known(constant)
+        alike = f"same({known}, {value})"
+        if kind in (int, str, bool) or (kind is float and constant):  # Not 0.0, which has a sign; nor NaN, which `same` asks for.
+            alike = f"{value} == {known} or {alike}"
         # The class says that a value is neither a container nor an array.
-        return lambda value, found: value is constant or (type(value) is kind and same(constant, value))
-    kind, matchers, plain = tree.kind, [matcher(part, is_array) for part in tree.parts], tree.kind in (list, tuple)
+        return f"{value} is {known} or (type({value}) is {self._known(kind)} and ({alike}))"
 
-    def match_parts(value: Any, found: list[Any]) -> bool:
-        if type(value) is not kind or not (len(value) == len(matchers) if plain else _same_names(tree, _names(value))):
-            return False
-        parts = value if plain else _parts(value, tree.names)
-        return all(match(part, found) for match, part in zip(matchers, parts, strict=True))
+    def _demand(self, condition: str) -> None:
+        self.lines.append(f"if not ({condition}): return False")
 
-    return match_parts
+    def _unpacked(self, count: int, values: str) -> list[str]:
+        names = [f"part{len(self.lines)}_{number}" for number in range(count)]
+        self.lines.extend([f"{', '.join(names)}, = {values}"] if names else [])
+        return names
+
+    def _known(self, value: Any) -> str:
+        name = f"known{len(self.known)}"
+        self.known[name] = value
+        return name
 
 
-def _numbers_matcher(known: Any) -> Matcher:
+def _numbers_matcher(known: Any) -> Callable[[Any], bool]:
     """Return a function that matches numbers in host memory: most by their list, which takes a microsecond, the others by `same`."""
     kind, dtype, shape, listed = type(known), known.dtype, known.shape, known.tolist()
     signed = not listed or isinstance(listed, complex)  # 0.0 has a sign, and equals -0.0.
@@ -218,7 +260,7 @@ def _numbers_matcher(known: Any) -> Matcher:
             return False
         return not signed and value.dtype == dtype and value.shape == shape and bool(value.tolist() == listed)
 
-    return lambda value, found: (type(value) is kind and alike(value)) or (holds_numbers(value) and same(known, value))
+    return lambda value: (type(value) is kind and alike(value)) or (holds_numbers(value) and same(known, value))
 
 
 def maker(tree: Tree) -> Callable[[Sequence[Any]], Any]:
@@ -278,13 +320,16 @@ def _difference(tree: Tree, other: Tree, root: Path, numbers: dict[int, int]) ->
     return f"{root or 'the call'} is {_in_words(other)}, not {_in_words(tree)}"
 
 
+_WITH_SIGNED_ZEROS = float, complex, np.inexact
+
+
 def same(one: Any, other: Any) -> bool:
     """Tell whether two constants are the same: one object, or equal values of one type. NaN is the same as NaN, and 0.0 is not -0.0."""
     if one is other:
         return True
     if type(one) is not type(other):
         return False
-    if isinstance(one, float | complex | np.inexact):
+    if isinstance(one, _WITH_SIGNED_ZEROS):
         return repr(one) == repr(other)  # Digits that tell each number from its neighbours, and signs.
     try:
         if holds_numbers(one):
