@@ -1,6 +1,7 @@
 """What a call of `ss.parallelise`'s result takes besides the launch of its graph, beside the replay of PyTorch's graph.
 
 python benchmarks/call_cost.py [RESULT.json] [--networks googlenet,resnet50]
+python benchmarks/call_cost.py --compared     without a GPU: only how long it takes to compare numbers, printed
 
 First a chain, in which nothing is to gain, and branches over one and four arrays of several sizes, and over one array beside numbers; then
 networks of networks.py. With static results and the arrays of a user. The kernel that copies them is timed alone, too.
@@ -13,7 +14,8 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+import timeit
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle, repeat
 from pathlib import Path
@@ -28,7 +30,10 @@ from provenance import provenance
 
 import streamscope as ss
 from streamscope.kernels.library.libraries import libraries
-from streamscope.parallelising.quick_call import COPYING_THREADS, Copying
+from streamscope.parallelising.calls import Calls
+from streamscope.parallelising.device_arrays import is_array
+from streamscope.parallelising.quick_call import COPYING_THREADS, Arranger, Copying
+from streamscope.parallelising.trees import taken_apart
 
 TURNS = 200
 SIZES = [(count, nbytes) for count in (1, 4) for nbytes in (2**12, 2**18, 2**20)]
@@ -109,6 +114,20 @@ def beside_numbers(count: int) -> Network:
     return Network(lambda x, numbers: [(x * (k + sum(numbers.values()))).tanh() for k in range(3)], inputs, 0)
 
 
+def compared_us(count: int) -> dict[str, float]:
+    """Return how long the host compares an array and a dictionary of numbers, in µs: the same one again, or another one that is equal."""
+    inputs, again = ((torch.zeros(4), {f"number {k}": k / 8 for k in range(count)}) for _ in range(2))
+    calls = Calls(lambda x, numbers: x)
+    _, tree = taken_apart(calls.arguments(inputs, {}), is_array)
+    arranged = Arranger(tree, 1, calls)
+
+    def us(given: Sequence[Any]) -> float:
+        assert arranged(given, {}) is not None
+        return round(min(timeit.repeat(partial(arranged, given, {}), number=1000, repeat=9)) * 1e3, 3)
+
+    return {"same": us(inputs), "equal": us(again)}
+
+
 def chain() -> Network:
     """Return operators, each of which needs the one before it."""
 
@@ -124,7 +143,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", nargs="?", type=Path, default=Path(__file__).parent / "results" / "call_cost.json")
     parser.add_argument("--networks", default="", help="functions of networks.py")
+    parser.add_argument("--compared", action="store_true")
     options = parser.parse_args()
+    compared = {f"{count} numbers": compared_us(count) for count in (0, *NUMBERS)}
+    if options.compared:
+        print(json.dumps(compared))
+        return
     made: dict[str, Callable[[], Network]] = {"a chain": chain}
     made |= {f"{count} of {nbytes // 1024} KiB": partial(branches, count, nbytes) for count, nbytes in SIZES}
     made |= {f"1 of 4 KiB beside {count} numbers": partial(beside_numbers, count) for count in NUMBERS}
@@ -137,7 +161,7 @@ def main() -> None:
         us = found["us"]
         besides = [us["call"][each] - us[than][each] for than in ("launch", "replay") for each in range(2)]
         print(f"{name:30}", *(f"{which} {done:8.1f} {host:5.1f}  " for which, (done, host) in us.items()), *map("{:6.1f}".format, besides))
-        content = {"results": results} | provenance(ss.open_device("cuda"), torch=torch.__version__)
+        content = {"results": results, "compared_us": compared} | provenance(ss.open_device("cuda"), torch=torch.__version__)
         options.result.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

@@ -16,10 +16,12 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import cupy
 import numpy as np
@@ -28,6 +30,9 @@ import torch.distributed as dist
 from cuda.bindings import nvml
 
 import streamscope as ss
+from streamscope.capturing import function as capturing
+from streamscope.devices.cuda.raw_graph import RawGraph
+from streamscope.order.collectives import collective_orders
 
 HALF = torch.bfloat16
 LOOP_S, TURNS = 0.12, 7
@@ -376,6 +381,36 @@ def measured(name: str, replays: int, check: int, until_s: float) -> dict[str, A
     }
 
 
+def planted(name: str) -> dict[str, Any]:
+    """Plant another order on the last rank, of collectives and of a graph's edges, and return what each says; then nothing is planted."""
+    written, _, _, inputs = CASES[name]()
+    last = dist.get_rank() == dist.get_world_size() - 1
+    orders, made = collective_orders, RawGraph._made  # noqa: SLF001
+
+    def swapped(units: Sequence[int], *given: Any) -> dict[str, list[int]]:
+        found = {order: list(nodes) for order, nodes in orders(units, *given).items()}
+        for nodes in found.values():
+            first, second = [at for at, node in enumerate(nodes) if units[node] >= 0][:2]
+            nodes[first], nodes[second] = nodes[second], nodes[first]
+        return found
+
+    def one_edge_more(self: RawGraph, edges: tuple[tuple[int, ...], ...], *given: Any) -> Any:
+        return made(self, (*edges[:-1], (*edges[-1], 0)), *given)
+
+    planted = {"collectives": (capturing, "collective_orders", swapped), "edges": (RawGraph, "_made", one_edge_more)}
+    told = {}
+    for what, place in planted.items():
+        with patch.object(*place) if last else nullcontext():
+            try:
+                with torch.no_grad():
+                    ss.parallelise(written, *inputs, progress=False, outputs="static", check=2)
+            except ss.StreamscopeError as error:
+                told[what] = f"{type(error).__name__}: {error.message}"
+    with torch.no_grad():
+        told["nothing"] = ss.parallelise(written, *inputs, progress=False, outputs="static", check=2).verdict
+    return {"case": name, "planted": told}
+
+
 def added(results: Sequence[dict[str, Any]], found: dict[str, Any]) -> list[dict[str, Any]]:
     """Return results with a run's, whose times replace earlier ones of the case on such GPUs; replays are summed, and kept by day."""
     alike = [one for one in results if all(one[key] == found[key] for key in ("case", "gpus", "device"))]
@@ -397,6 +432,7 @@ def main() -> None:
     options.add_argument("--save", help="a folder for the captures")
     options.add_argument("--into", type=Path, help="a file of results, to which those of rank 0 are added")
     options.add_argument("--limit", type=int, default=120, help="seconds until the process gives up")
+    options.add_argument("--planted", action="store_true", help="tell what each rank says where the last one has another order")
     given = options.parse_args()
     faulthandler.dump_traceback_later(given.limit, exit=True)
     until_s = time.monotonic() + given.limit - 15
@@ -406,7 +442,7 @@ def main() -> None:
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
     for name, _, replays in (one.partition(":") for one in given.cases.split(",")):
         try:
-            found = measured(name, int(replays or given.replays), given.check, until_s)
+            found = planted(name) if given.planted else measured(name, int(replays or given.replays), given.check, until_s)
         except Exception as error:  # noqa: BLE001 — told, and the next case is measured
             traceback.print_exc()
             found = {"case": name, "error": f"{type(error).__name__}: {error}"}

@@ -8,9 +8,13 @@ python benchmarks/other_hands.py [RESULT.json]
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
+import subprocess
+import tempfile
 import traceback
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,17 @@ import streamscope as ss
 from streamscope.files import written_whole
 
 SOURCE = 'extern "C" __global__ void doubled(const float* x, float* y, int n) { int i = threadIdx.x; if (i < n) y[i] = 2 * x[i]; }'
+OF_XLA = """
+#include "xla/ffi/api/ffi.h"
+namespace ffi = xla::ffi;
+__global__ void doubled(const float* x, float* y, int n) { int i = threadIdx.x; if (i < n) y[i] = 2 * x[i]; }
+static ffi::Error launched(cudaStream_t stream, ffi::Buffer<ffi::F32> x, ffi::ResultBuffer<ffi::F32> y) {
+  doubled<<<1, 64, 0, stream>>>(x.typed_data(), y->typed_data(), static_cast<int>(x.element_count()));
+  return ffi::Error::Success();
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Doubled, launched,
+    ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
+"""
 Case = Callable[[Tensor], Tensor]
 
 
@@ -62,6 +77,30 @@ def by_jax_after_operators() -> Case:
 def of_jax_arrays() -> Callable[[Any], Any]:
     function: Callable[[Any], Any] = import_module("jax").jit(lambda x: 2 * x + 1)
     return function
+
+
+@cache
+def _of_ffi() -> Any:
+    """Return a kernel of ours as a function of JAX's: compiled by nvcc, called by XLA with the stream that it runs on."""
+    jax, ffi = import_module("jax"), import_module("jax.ffi")
+    folder = Path(tempfile.mkdtemp())
+    (folder / "doubled.cu").write_text(OF_XLA)
+    options = f"-w -std=c++17 -arch=sm_90 -shared -Xcompiler -fPIC -I {ffi.include_dir()}"
+    subprocess.run(["nvcc", *options.split(), "doubled.cu", "-o", "doubled.so"], cwd=folder, check=True)
+    ffi.register_ffi_target("doubled", ffi.pycapsule(ctypes.CDLL(str(folder / "doubled.so")).Doubled), platform="CUDA")
+    return jax.jit(lambda x: ffi.ffi_call("doubled", jax.ShapeDtypeStruct(x.shape, x.dtype))(x))
+
+
+def by_jax_ffi() -> Case:
+    jax, doubled = import_module("jax"), _of_ffi()
+    assert (doubled(jax.numpy.ones(64)) == 2).all()
+    return lambda x: torch.from_dlpack(doubled(jax.dlpack.from_dlpack(x))) + 1
+
+
+def by_jax_ffi_of_its_own_array() -> Case:
+    jax, doubled = import_module("jax"), _of_ffi()
+    held = jax.numpy.ones(64)
+    return lambda x: x + torch.from_dlpack(doubled(held))
 
 
 def _kernel() -> tuple[Any, Any]:
@@ -150,6 +189,8 @@ CASES: dict[str, Callable[[], Callable[[Any], Any]]] = {
     "jax.jit of PyTorch's arrays": by_jax,
     "jax.jit after operators of PyTorch": by_jax_after_operators,
     "jax.jit of JAX's arrays": of_jax_arrays,
+    "jax.ffi of PyTorch's arrays": by_jax_ffi,
+    "jax.ffi of an array that JAX holds": by_jax_ffi_of_its_own_array,
 }
 
 
