@@ -34,6 +34,7 @@ from streamscope.parallelising.calls import Calls
 from streamscope.parallelising.device_arrays import is_array
 from streamscope.parallelising.quick_call import COPYING_THREADS, Arranger, Copying
 from streamscope.parallelising.trees import taken_apart
+from streamscope.words import counted
 
 TURNS = 200
 SIZES = [(count, nbytes) for count in (1, 4) for nbytes in (2**12, 2**18, 2**20)]
@@ -145,13 +146,13 @@ def main() -> None:
     parser.add_argument("--networks", default="", help="functions of networks.py")
     parser.add_argument("--compared", action="store_true")
     options = parser.parse_args()
-    compared = {f"{count} numbers": compared_us(count) for count in (0, *NUMBERS)}
+    compared = {counted(count, "number"): compared_us(count) for count in (0, *NUMBERS)}
     if options.compared:
         print(json.dumps(compared))
         return
     made: dict[str, Callable[[], Network]] = {"a chain": chain}
     made |= {f"{count} of {nbytes // 1024} KiB": partial(branches, count, nbytes) for count, nbytes in SIZES}
-    made |= {f"1 of 4 KiB beside {count} numbers": partial(beside_numbers, count) for count in NUMBERS}
+    made |= {f"1 of 4 KiB beside {counted(count, 'number')}": partial(beside_numbers, count) for count in NUMBERS}
     made |= {name: partial(getattr(networks, name), 1) for name in options.networks.split(",") if name}
     results = {}
     for name, make in made.items():
