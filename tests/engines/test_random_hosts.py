@@ -60,6 +60,20 @@ def test_each_wait_is_needed(gpus, engine):
             assert shown in ("wrong", "refused"), f"wait {index} of {engine} of program {seed} on {gpus} GPUs is {shown}"
 
 
+@pytest.mark.parametrize(
+    ("seed", "gpus", "length", "engine", "wait", "shown"),
+    [
+        (5666, 3, 8, "dual", 1, "wrong"),  # what is read too late is put right before: whoever does that has to be later still
+        (4777, 2, 10, "async", 2, "wrong"),  # a minimum, which the inputs of the program do not show
+        (682, 3, 10, "dual", 13, "unread"),  # elements that are overwritten before anybody reads them
+    ],
+)
+def test_what_hides_that_a_wait_is_gone_is_found_out(seed, gpus, length, engine, wait, shown):
+    made = random_host_program(seed, gpus, length)
+    plan = ENGINES[engine].plan(made.program, lambda launch: 1e5, 2 + seed % 2)
+    assert without_wait(plan, wait, made, expected_of(made)) == shown
+
+
 def test_a_wait_that_a_collective_implies_is_needless():
     @ss.program
     def step(x, y, z, w):
