@@ -149,19 +149,19 @@ def is_unread(found: Sequence[Race], made: HostProgram) -> bool:
         ):
             place.update((variable, after.operation, race.next_run) for variable in shared)
     program, right = made.program, dict(zip(made.program.inputs, made.inputs, strict=True))
-    runs = [[right := right | _written(program, operation, right) for operation in program.operations] for _ in range(RUNS + 1)]
+    runs = [[right := right | _written(program, operation, right) for operation in program.operations] for _ in range(RUNS)]
     torn = dict(zip(program.inputs, made.inputs, strict=True))
     for run in range(RUNS):
         for operation in program.operations:
             number = operation.id
-            unsure = {one: _garbage(torn[one]) for one, _, _ in early[number]}
+            # The first run is behind none, and what comes behind the last one has waited for it.
+            unsure = {one: _garbage(torn[one]) for one, _, next_run in early[number] if run >= next_run}
             for one, then, next_run in late[number]:
-                unsure[one] = np.where(torn[one] != runs[run + next_run][then][one], _garbage(torn[one]), torn[one])
+                if run + next_run < RUNS:
+                    unsure[one] = np.where(torn[one] != runs[run + next_run][then][one], _garbage(torn[one]), torn[one])
             torn |= _written(program, operation, torn | unsure)
-            torn |= {one: _garbage(torn[one]) for one, _, _ in lost[number]}
-        if not all(same(torn[variable], runs[run][-1][variable]) for variable in program.outputs):
-            return False
-    return True
+            torn |= {one: _garbage(torn[one]) for one, _, next_run in lost[number] if run >= next_run}
+    return all(same(torn[variable], runs[-1][-1][variable]) for variable in program.outputs)
 
 
 def _written(program: Program, operation: Operation, memory: Mapping[int, Any]) -> dict[int, Any]:
