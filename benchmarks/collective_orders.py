@@ -382,7 +382,7 @@ def measured(name: str, replays: int, check: int, until_s: float) -> dict[str, A
 
 
 def planted(name: str) -> dict[str, Any]:
-    """Plant another order on the last rank, of collectives and of a graph's edges, and return what each says; then nothing is planted."""
+    """Return the refusals of this rank: the last rank has another order of collectives first, then other edges, and then nothing wrong."""
     written, _, _, inputs = CASES[name]()
     last = dist.get_rank() == dist.get_world_size() - 1
     orders, made = collective_orders, RawGraph._made  # noqa: SLF001
@@ -432,7 +432,7 @@ def main() -> None:
     options.add_argument("--save", help="a folder for the captures")
     options.add_argument("--into", type=Path, help="a file of results, to which those of rank 0 are added")
     options.add_argument("--limit", type=int, default=120, help="seconds until the process gives up")
-    options.add_argument("--planted", action="store_true", help="tell what each rank says where the last one has another order")
+    options.add_argument("--planted", action="store_true", help="print the refusal of each rank, where the last one has another order")
     given = options.parse_args()
     faulthandler.dump_traceback_later(given.limit, exit=True)
     until_s = time.monotonic() + given.limit - 15

@@ -85,7 +85,7 @@ def measured() -> dict[str, float]:
 
 
 def main(base: str, result: Path, turns: int = 7) -> None:
-    from provenance import provenance
+    from provenance import provenance  # Not above: the base may lack what it imports.
 
     here = str(Path(__file__).parents[1] / "toolkit")
     found: dict[str, list[dict[str, float]]] = {"base": [], "here": []}

@@ -88,7 +88,7 @@ def against(race: Race, program: Program) -> Iterator[Delays]:
     part = getattr(work, "part", 0)
     yield late(work.operation, part)
     yield late(work.operation, part, (then.operation, getattr(then, "part", 0)))
-    # What the later one leaves may be put right before the earlier one comes: whoever writes there next is later still.
+    # The next write to the variable may hide the race before the earlier launch comes. So that write is later still.
     shared = {*work.reads, *work.writes} & {*then.writes}
     in_turn = [*program.operations[then.operation + 1 :], *program.operations[: then.operation]]
     for operation in [each for each in in_turn if shared & {*each.writes}][:1]:
@@ -154,7 +154,7 @@ def is_unread(found: Sequence[Race], made: HostProgram) -> bool:
     for run in range(RUNS):
         for operation in program.operations:
             number = operation.id
-            # The first run is behind none, and what comes behind the last one has waited for it.
+            # No run comes before the first one. After the last one, the host has waited.
             unsure = {one: _garbage(torn[one]) for one, _, next_run in early[number] if run >= next_run}
             for one, then, next_run in late[number]:
                 if run + next_run < RUNS:
@@ -165,7 +165,7 @@ def is_unread(found: Sequence[Race], made: HostProgram) -> bool:
 
 
 def _written(program: Program, operation: Operation, memory: Mapping[int, Any]) -> dict[int, Any]:
-    """Return what an operation writes, by NumPy."""
+    """Return the results of an operation by NumPy, by variable."""
     reads, writes = tuple(dict.fromkeys(operation.reads)), tuple(dict.fromkeys(operation.writes))
     alone = replace(program, operations=(operation,), inputs=reads, outputs=writes)
     return dict(zip(writes, run_reference(alone, [memory[variable] for variable in reads]), strict=True))

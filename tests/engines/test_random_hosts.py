@@ -63,7 +63,7 @@ def test_each_wait_is_needed(gpus, engine):
 @pytest.mark.parametrize(
     ("seed", "gpus", "length", "engine", "wait", "shown"),
     [
-        (5666, 3, 8, "dual", 1, "wrong"),  # what is read too late is put right before: whoever does that has to be later still
+        (5666, 3, 8, "dual", 1, "wrong"),  # the next write to the variable hides it
         (4777, 2, 10, "async", 2, "wrong"),  # a minimum, which the inputs of the program do not show
         (682, 3, 10, "dual", 13, "unread"),  # elements that are overwritten before anybody reads them
     ],

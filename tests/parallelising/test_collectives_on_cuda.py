@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "collective_orders.py"
 
 
 def told_by_two_ranks(*options):
-    """Return what the ranks of a job print, in JSON."""
+    """Return the JSON lines that two ranks print."""
     torch = pytest.importorskip("torch")
     if torch.cuda.device_count() < 2:
         pytest.skip("one GPU, and collectives need two")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from io import StringIO
 from types import MappingProxyType, SimpleNamespace
 from typing import NamedTuple
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.errors import ProgramError
+from streamscope.interrupts import nothing_collected
 from streamscope.parallelising.trees import difference, maker, matcher, paths, put_together, same, taken_apart
 
 
@@ -112,6 +114,15 @@ def test_a_value_fits_a_tree_where_the_trees_do_not_differ_and_only_there(one, o
     found, tree = taken_apart(one, is_array)
     _, beside = taken_apart(other, is_array)
     assert fits(tree, other, is_array, [None] * len(found)) == (difference(tree, beside) == "")
+
+
+def test_what_a_tree_holds_goes_with_the_function_that_matches_it():
+    constant = Array()  # Stands for any object, such as a module that holds memory of the GPU.
+    match, gone = matcher(taken_apart([constant, 1], lambda value: False)[1], is_array), ref(constant)
+    assert match([constant, 1], [])
+    with nothing_collected():
+        del constant, match
+        assert gone() is None
 
 
 def test_one_array_in_two_places_is_one():

@@ -182,12 +182,13 @@ Matcher = Callable[[Any, list[Any]], bool]
 
 
 def matcher(tree: Tree, is_array: _IsArray) -> Matcher:
-    """Return a function that matches values with a tree: compiled for it, since each call asks, and a function for each part is slower."""
+    """Return a function that matches values with a tree. It is compiled, since each call asks, and a function a part is slower."""
     written = _Demands({"is_array": is_array, "same": same, "names_of": _names, "same_names": _same_names, "parts_of": _parts})
     written.match(tree, "value")
     # No text of anybody's is in it: names and values are bound.
     exec("\n ".join(["def match(value, found):", *written.lines, "return True"]), written.known)  # noqa: S102
-    compiled: Matcher = written.known["match"]
+    # Its globals must not hold it: in a circle, what the tree holds would wait for Python's collector.
+    compiled: Matcher = written.known.pop("match")
     return compiled
 
 
@@ -208,7 +209,7 @@ class _Demands:
             self._demand(f"is_array({value})" if first == value else f"{value} is {first}")
             self.lines.append(f"found[{tree.number}] = {value}")
         elif isinstance(tree, Held):
-            self._demand(f"{self._known(_numbers_matcher(tree.value))}({value})")
+            self._demand(f"{self._bound(_numbers_matcher(tree.value))}({value})")
         elif isinstance(tree, _Constant):
             self._demand(self._is_same(tree.value, value))
         else:
@@ -216,25 +217,25 @@ class _Demands:
 
     def _match_parts(self, tree: _Branch, value: str) -> None:
         plain, by_name = tree.kind in (list, tuple), tree.kind in (dict, OrderedDict)
-        self._demand(f"type({value}) is {self._known(tree.kind)}")
+        self._demand(f"type({value}) is {self._bound(tree.kind)}")
         if plain or by_name:
             self._demand(f"len({value}) == {len(tree.parts)}")
         else:
-            self._demand(f"same_names({self._known(tree)}, names_of({value}))")
+            self._demand(f"same_names({self._bound(tree)}, names_of({value}))")
         if by_name:
             for name, known in zip(self._unpacked(len(tree.names), value), tree.names, strict=True):
                 self._demand(self._is_same(known, name))
-        all_parts = value if plain else f"{value}.values()" if by_name else f"parts_of({value}, {self._known(tree.names)})"
+        all_parts = value if plain else f"{value}.values()" if by_name else f"parts_of({value}, {self._bound(tree.names)})"
         for part, name in zip(tree.parts, self._unpacked(len(tree.parts), all_parts), strict=True):
             self.match(part, name)
 
     def _is_same(self, constant: Any, value: str) -> str:
-        kind, known = type(constant), self._known(constant)
+        kind, known = type(constant), self._bound(constant)
         alike = f"same({known}, {value})"
         if kind in (int, str, bool) or (kind is float and constant):  # Not 0.0, which has a sign; nor NaN, which `same` asks for.
             alike = f"{value} == {known} or {alike}"
         # The class says that a value is neither a container nor an array.
-        return f"{value} is {known} or (type({value}) is {self._known(kind)} and ({alike}))"
+        return f"{value} is {known} or (type({value}) is {self._bound(kind)} and ({alike}))"
 
     def _demand(self, condition: str) -> None:
         self.lines.append(f"if not ({condition}): return False")
@@ -244,7 +245,7 @@ class _Demands:
         self.lines.extend([f"{', '.join(names)}, = {values}"] if names else [])
         return names
 
-    def _known(self, value: Any) -> str:
+    def _bound(self, value: Any) -> str:
         name = f"known{len(self.known)}"
         self.known[name] = value
         return name
