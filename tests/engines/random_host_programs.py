@@ -22,6 +22,8 @@ DTYPES = ("int32", "int32", "int8", "uint8", "int64", "uint64", "float16", "floa
 
 weigh = ss.elementwise("weigh = (3 * a) ^ (5 * b)")
 fold = ss.elementwise("fold = fmod(fmod(3 * a, 97) + fmod(5 * b, 97), 97)")
+other_weigh = ss.elementwise("weigh = (7 * a) ^ (9 * b)")
+other_fold = ss.elementwise("fold = fmod(fmod(4 * a, 97) + fmod(7 * b, 97), 97)")
 
 
 @ss.host_function(duration_us=2.0)
@@ -55,11 +57,11 @@ class _Shelf:
 class _Writing:
     """Writes the operations of one program."""
 
-    def __init__(self, chance: random.Random, shelves: Sequence[_Shelf], host: _Shelf) -> None:
+    def __init__(self, chance: random.Random, shelves: Sequence[_Shelf], host: _Shelf, combine: Any) -> None:
         self.chance = chance
         self.shelves = shelves
         self.host = host
-        self.combine: Any = fold if shelves[0].variables[0].dtype.kind == "f" else weigh
+        self.combine = combine
 
     def read(self, shelf: _Shelf) -> Any:
         """Choose an operand, one that is unread rather than another."""
@@ -184,15 +186,19 @@ class _Writing:
             self.keep(shelf, ss.ops.concatenate([result, variable[share:]]))
 
 
-def random_host_program(seed: int, gpus: int, operations: int, *, variables: int = 3) -> HostProgram:
-    """Make a program of about so many operations over ``variables`` variables a GPU and two of the host, written again and again."""
+def random_host_program(seed: int, gpus: int, operations: int, *, variables: int = 3, other: bool = False) -> HostProgram:
+    """Make a program of about so many operations over ``variables`` variables a GPU and two of the host, written again and again.
+
+    ``other``: its kernels weigh operands otherwise. A wrong value may cancel: 97 times it is none for `fold`.
+    """
     chance = random.Random(seed)
     dtype = np.dtype(chance.choice(DTYPES))
+    combine = ((fold, other_fold) if dtype.kind == "f" else (weigh, other_weigh))[other]
 
     @ss.program
     def many(*given: Any) -> Any:
         shelves = [_Shelf(list(given[gpu * variables : (gpu + 1) * variables])) for gpu in range(gpus)]
-        writing = _Writing(chance, shelves, _Shelf(list(given[gpus * variables :])))
+        writing = _Writing(chance, shelves, _Shelf(list(given[gpus * variables :])), combine)
         for gpu, shelf in enumerate(shelves):
             with ss.gpu(gpu):  # So each comes to lie there.
                 for index, variable in enumerate(shelf.variables):

@@ -61,15 +61,17 @@ def test_each_wait_is_needed(gpus, engine):
 
 
 @pytest.mark.parametrize(
-    ("seed", "gpus", "length", "engine", "wait", "shown"),
+    ("seed", "gpus", "length", "other", "engine", "wait", "shown"),
     [
-        (5666, 3, 8, "dual", 1, "wrong"),  # the next write to the variable hides it
-        (4777, 2, 10, "async", 2, "wrong"),  # a minimum, which the inputs of the program do not show
-        (682, 3, 10, "dual", 13, "unread"),  # elements that are overwritten before anybody reads them
+        (5666, 3, 8, False, "dual", 1, "wrong"),  # the next write to the variable hides it
+        (4777, 2, 10, False, "async", 2, "wrong"),  # a minimum, which the inputs of the program do not show
+        (682, 3, 10, False, "dual", 13, "unread"),  # elements that are overwritten before anybody reads them
+        (9613, 2, 4, False, "async", 0, "hidden"),  # 97 times the difference, modulo 97
+        (9613, 2, 4, True, "async", 0, "wrong"),
     ],
 )
-def test_what_hides_that_a_wait_is_gone_is_found_out(seed, gpus, length, engine, wait, shown):
-    made = random_host_program(seed, gpus, length)
+def test_what_hides_that_a_wait_is_gone_is_found_out(seed, gpus, length, other, engine, wait, shown):
+    made = random_host_program(seed, gpus, length, other=other)
     plan = ENGINES[engine].plan(made.program, lambda launch: 1e5, 2 + seed % 2)
     assert without_wait(plan, wait, made, expected_of(made)) == shown
 
