@@ -104,7 +104,8 @@ def main(base: str, result: Path, turns: int = 7) -> None:
         row |= {"least": ratios.min(), "most": ratios.max()}
         cases[name] = {key: round(float(value), 3) for key, value in row.items()}
         print(f"{name:40}", *cases[name].values())
-    content = {"what": f"the least of {ROUNDS} rounds, in µs: its median, and the median ratio of neighbouring processes ({turns} pairs)", "cases": cases}
+    what = f"the least of {ROUNDS} rounds, in µs: its median, and the median ratio of neighbouring processes ({turns} pairs)"
+    content = {"what": what, "cases": cases}
     result.write_text(json.dumps(content | provenance(ss.open_device("cuda")), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
