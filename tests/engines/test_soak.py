@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import importlib
+import statistics
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from streamscope.devices.simulated import SimulatedDevice
@@ -40,13 +42,14 @@ def test_no_memory_is_kept_of_what_ran(soak, how):
     tracemalloc.start()
     try:
         taken = []
-        for _ in range(4):
+        for _ in range(6):
             run()
             gc.collect()
             taken.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    assert taken[3] - taken[2] < 3000  # 1,000 operations; a record of each would take 200 kB
+    # 1,000 operations a run; a record of each would take 200 kB. A cache of Python's may grow in one of the runs.
+    assert statistics.median(np.diff(taken[2:])) < 3000
     assert device.log == []
 
 
