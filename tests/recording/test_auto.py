@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tests.recording.test_events import prepared_workload
 from tests.recording.test_kernel_times import seen_in_the_log
@@ -33,7 +34,11 @@ class Cupti:
         assert not beside_others  # Nobody asked for CUPTI: the records of another profiler are not taken.
         assert gated == (prepared.program.gpus > 1)
         spans, self.seen = seen_in_the_log(prepared)
-        return self.unrecorded * self.seen.replays_ns, [SimpleNamespace(spans=lambda: spans, lost=self.lost)] * 3
+        run = SimpleNamespace(spans=lambda: spans, lost=self.lost, replays_ns=self.seen.replays_ns)
+        return self.unrecorded * self.seen.replays_ns, [run, *self.others(run)]
+
+    def others(self, run):
+        return [run] * 2
 
 
 @pytest.fixture
@@ -62,6 +67,20 @@ def test_stamps_tell_of_branches_that_cupti_stretches_and_events_of_chains(cupti
     cupti.unrecorded = 0.9
     assert recorded("branches", "graph-dual") == "by stamps"
     assert recorded("branches", "graph").info.calibration["by_cupti"] == 1
+
+
+@pytest.mark.parametrize(("right", "told"), [(3, True), (2, True), (1, False)])
+def test_of_a_program_that_runs_in_two_ways_only_the_runs_of_one_count(cupti, monkeypatch, right, told):
+    def others(run):
+        lengths_ns = [run.replays_ns] * right + [2 * run.replays_ns] * (5 - right)
+        run.spans = lambda: run.replays_ns
+        return [SimpleNamespace(spans=lambda one=one: one, lost=0, replays_ns=one) for one in lengths_ns[1:]]
+
+    monkeypatch.setattr(auto, "kernel_times", lambda lengths_ns: replace(cupti.seen, replays_ns=float(np.median(lengths_ns))))
+    monkeypatch.setattr(cupti, "others", others)
+    prepared = prepared_workload("data-parallel", "graph-dual")
+    seen = AutoRecorder(prepared.device).checked(prepared).seen
+    assert seen == (cupti.seen if told else None)
 
 
 @pytest.mark.parametrize("what", [{"refused": True}, {"lost": 1}])

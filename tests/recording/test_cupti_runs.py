@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from streamscope.devices.cuda.timer import TimerClock
 from streamscope.devices.graph_node import NodeKind
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Issue, Replay
+from streamscope.recording import cupti
 from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.cupti import RecordedRun, steps_of_calls
 from streamscope.recording.timed_run import HostInterval, steps_of, timed_run
@@ -92,6 +95,15 @@ def run_of(workload, engine, kernels=2, **more):
     records = made_up(prepared, host, kernels, **more)
     graph_of(prepared, kernels)
     return prepared, records, RecordedRun(prepared, host, records, CLOCK, call_name, THREAD).trace({}, {})
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(1, ["reload", "timed"]), (2, ["reload", "run", "wait", "timed"])])
+def test_links_between_gpus_are_awake_when_a_run_is_recorded(monkeypatch, gpus, expected):
+    done = []
+    monkeypatch.setattr(cupti, "timed_run", lambda *_: done.append("timed"))
+    program, (run, wait, reload) = SimpleNamespace(gpus=gpus), (lambda what=what: done.append(what) for what in ("run", "wait", "reload"))
+    cupti._run(SimpleNamespace(program=program, run=run, wait=wait), reload)
+    assert done == expected
 
 
 @pytest.mark.parametrize("engine", ENGINES)

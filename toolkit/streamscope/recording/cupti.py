@@ -119,6 +119,10 @@ def cupti_clock(device: CudaDevice) -> TimerClock:
 
 def _run(prepared: Prepared, reload: Callable[[], None], around_replay: AroundReplay = nullcontext) -> list[HostInterval]:
     reload()
+    if prepared.program.gpus > 1:
+        # Links between GPUs that have rested need 0.1 ms to begin, and the first collective would wait for them.
+        prepared.run()
+        prepared.wait()
     return timed_run(prepared, around_replay)
 
 
