@@ -141,11 +141,24 @@ def recorded_hosts() -> str:
         close("The same on a loaded host", all_off(loaded["engines"], "exposed", "events_off"), 0.05, "points"),
         f"In no run are the clocks of the GPUs more than {apart:.1f} µs from CUPTI's.",
     ]
+    other = data("recorded_hosts_h200")
+    streams, graphs = ([one for one in other["engines"] if ("graph" in one["engine"]) is graph] for graph in (False, True))
+    of_h200 = [
+        close("Without a graph, busy", [off for one in streams for off in one["off"].values()], 0.03),
+        close("Graphs, busy", all_off(graphs, "busy"), 0.03),
+        close(
+            "Exposed share",
+            [each for one in graphs if one["engine"] == "graph-dual" for each in one["off"]["exposed"].values()],
+            0.05,
+            "points",
+        ),
+    ]
     record = found["record"]["without collectives"]["off"]
     text = ", ".join(f"GPU {gpu} {off:+.2%}" for gpu, off in record.items())
     where = f"{found['card']}, {found['date'][:10]}; the loaded host: {loaded['card']}, {loaded['date'][:10]}.\n"
     tables = f"{first}\n{second}\n{third}"
-    return f"{tables}\n{' '.join(said)}\n\n`ss.record` of a step of PyTorch against its profiler, busy time: {text}.\n{where}"
+    on_h200 = f"The programs of the first two tables on {other['card']}, {other['date'][:10]}. {' '.join(of_h200)}"
+    return f"{tables}\n{' '.join(said)}\n\n{on_h200}\n\n`ss.record` of a step of PyTorch against its profiler, busy time: {text}.\n{where}"
 
 
 TABLES = {

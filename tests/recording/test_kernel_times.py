@@ -66,6 +66,17 @@ def test_launches_of_a_replay_stand_where_they_stood_before_its_end():
     assert found.replays_ns == 60 + 10
 
 
+def test_of_a_graph_that_runs_in_several_ways_the_runs_that_are_alike_count():
+    """By CUPTI on two H200, a program's five runs took 1,887, 1,892, 1,609, 1,622 and 1,895 µs, and only the first two were alike."""
+    runs = [
+        run(((2, 0), first, first + 40_000, "a", 1), ((2, 1), second, second + 50_000, "b", 2), ((2, 2), 190_000, 200_000, "c", 3))
+        for first, second in ((0, 45_000), (200, 45_400), (60_000, 0), (80_000, 20_000), (100_000, 40_000))
+    ]
+    found = kernel_times(runs)
+    assert found.in_replay_ns == {(2, 0, 0): (-199_900, -159_900), (2, 1, 0): (-154_800, -104_800), (2, 2, 0): (-10_000, 0)}
+    assert found.replays_ns == 199_900
+
+
 def test_parts_of_a_collective_begin_as_far_ahead_of_the_one_launched_last_as_they_were_seen_to():
     def one(call, *begins):
         builder = SpanBuilder(["host", "gpu 0", "gpu 1"])

@@ -120,7 +120,7 @@ def cupti_clock(device: CudaDevice) -> TimerClock:
 def _run(prepared: Prepared, reload: Callable[[], None], around_replay: AroundReplay = nullcontext) -> list[HostInterval]:
     reload()
     if prepared.program.gpus > 1:
-        # Links between GPUs that have rested need 0.1 ms to begin, and the first collective would wait for them.
+        # Behind a load of large inputs, the first collective took 0.1 ms longer: links that have rested, it seems.
         prepared.run()
         prepared.wait()
     return timed_run(prepared, around_replay)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from streamscope.engines.binding import BoundStep
 from streamscope.engines.plan import Issue
@@ -17,6 +18,9 @@ from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 _Key = tuple[int, int, int]
 """A launch: the host's step that put it on the device, its operation, and its part of that."""
 Times = tuple[float, float]
+
+_ALIKE, _ALIKE_NS = 0.03, 1000.0
+"""Runs of a graph are alike where the times of its launches differ by so much of its length and so many ns more, in the mean."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,10 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
         end_ns = own[:, :, 1].max(axis=1)
         extent_ns += end_ns - own[:, :, 0].min(axis=1)
         times[:, replay == one] -= end_ns[:, None, None]
+    if inside:
+        kept = _most_alike(times, _ALIKE_NS + _ALIKE * float(np.median(extent_ns)))
+        found, times, extent_ns = [found[run] for run in kept], times[kept], extent_ns[kept]
+        runs = [runs[run] for run in kept]
     # Medians of times that are in order in each run are in order, too: what depends on another begins after it.
     medians = np.median(times, axis=0).tolist() if inside else []
     return KernelTimes(
@@ -74,6 +82,15 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
         _leads(runs, found),
         float(np.median(extent_ns)),
     )
+
+
+def _most_alike(times: npt.NDArray[np.float64], apart_ns: float) -> list[int]:
+    """Return the largest group of runs whose launches begin and end within so much of those of one of them, in the mean.
+
+    Some graphs run in two ways or more: two kernels become ready together, and either may begin first. A median of both is neither.
+    """
+    near = np.abs(times[:, None] - times[None]).mean(axis=(2, 3)) <= apart_ns
+    return np.flatnonzero(near[near.sum(axis=1).argmax()]).tolist()
 
 
 def _leads(runs: Sequence[SpanTable], found: Sequence[Mapping[_Key, Sequence[LaunchKernel]]]) -> dict[_Key, float]:
