@@ -66,7 +66,7 @@ def _graph_duals(host: Mapping[str, Any]) -> list[Any]:
 
 
 def _hides(told: Mapping[str, Any]) -> bool:
-    """Tell whether a recording shows hidden communication: that none is hidden is told by the program."""
+    """Tell whether a recording shows hidden communication."""
     return any(share < 1 for one in told["measured"] for share in one.values())
 
 
@@ -101,7 +101,11 @@ def _within(far: Sequence[float]) -> str:
 def recorded_hosts() -> str:
     """Return how far recordings of two GPUs are from CUPTI's and from PyTorch's profiler's."""
     found = data("recorded_hosts")
-    streams, graphs = ([one for one in found["engines"] if ("graph" in one["engine"]) is graph] for graph in (False, True))
+
+    def apart_by_graph(measured: Mapping[str, Any]) -> list[list[Any]]:
+        return [[one for one in measured["engines"] if ("graph" in one["engine"]) is graph] for graph in (False, True)]
+
+    streams, graphs = apart_by_graph(found)
 
     def named(one: Mapping[str, Any]) -> list[str]:
         return [one["workload"], f"`{one['engine']}`"]
@@ -112,7 +116,7 @@ def recorded_hosts() -> str:
     def close(what: str, offs: Iterable[float], limit: float, unit: str = "%") -> str:
         each = [abs(off) for off in offs]
         within = sum(one <= limit for one in each)
-        return f"{what}: {within} of {len(each)} within {100 * limit:.0f} {unit}, the worst {100 * max(each):.1f} off."
+        return f"{what}: {within} of {len(each)} within {100 * limit:.0f} {unit}, the worst {100 * max(each):.2f} off."
 
     def all_off(some: Iterable[Mapping[str, Any]], what: str, off: str = "off") -> list[float]:
         return [each for one in some for each in one[off][what].values()]
@@ -142,16 +146,11 @@ def recorded_hosts() -> str:
         f"In no run are the clocks of the GPUs more than {apart:.1f} µs from CUPTI's.",
     ]
     other = data("recorded_hosts_h200")
-    streams, graphs = ([one for one in other["engines"] if ("graph" in one["engine"]) is graph] for graph in (False, True))
+    streams, graphs = apart_by_graph(other)
     of_h200 = [
         close("Without a graph, busy", [off for one in streams for off in one["off"].values()], 0.03),
         close("Graphs, busy", all_off(graphs, "busy"), 0.03),
-        close(
-            "Exposed share",
-            [each for one in graphs if one["engine"] == "graph-dual" for each in one["off"]["exposed"].values()],
-            0.05,
-            "points",
-        ),
+        close("Exposed share", all_off([one for one in graphs if one["engine"] == "graph-dual"], "exposed"), 0.05, "points"),
     ]
     record = found["record"]["without collectives"]["off"]
     text = ", ".join(f"GPU {gpu} {off:+.2%}" for gpu, off in record.items())

@@ -189,7 +189,7 @@ class _Writing:
 def random_host_program(seed: int, gpus: int, operations: int, *, variables: int = 3, other: bool = False) -> HostProgram:
     """Make a program of about so many operations over ``variables`` variables a GPU and two of the host, written again and again.
 
-    ``other``: its kernels weigh operands otherwise. A wrong value may cancel: 97 times it is none for `fold`.
+    ``other``: its kernels weigh operands otherwise. `fold` does not show a difference that is a multiple of 97.
     """
     chance = random.Random(seed)
     dtype = np.dtype(chance.choice(DTYPES))

@@ -77,6 +77,11 @@ def test_of_a_graph_that_runs_in_several_ways_the_runs_that_are_alike_count():
     assert found.replays_ns == 199_900
 
 
+def test_where_no_two_runs_of_a_graph_are_alike_all_count():
+    runs = [run(((2, 0), 0, 10_000, "a", 1), ((2, 1), length - 10_000, length, "b", 2)) for length in (400_000, 100_000, 130_000, 165_000)]
+    assert kernel_times(runs).replays_ns == (130_000 + 165_000) / 2
+
+
 def test_parts_of_a_collective_begin_as_far_ahead_of_the_one_launched_last_as_they_were_seen_to():
     def one(call, *begins):
         builder = SpanBuilder(["host", "gpu 0", "gpu 1"])

@@ -17,8 +17,10 @@ from streamscope.recording.kernel_times import KernelTimes, kernel_times
 from streamscope.recording.stamps import StampRecorder
 from streamscope.trace.trace import Trace
 
-_ALIKE = 2
+_ENOUGH = 2
 """So many of CUPTI's runs that take as long as the program without it tell of it, whatever the others took."""
+_AROUND_NS = 20_000.0
+"""Events around a graph say at most so much more than CUPTI of its first start and last end: 12 µs over four GPUs."""
 
 
 class AutoRecorder:
@@ -62,9 +64,9 @@ class AutoRecorder:
             return None, False
         tables = [run.spans() for run in runs]
         if gated:
-            # Some programs run in two ways, of which CUPTI may see the rarer one more often; and the median of both is neither.
-            allowed_ns = STRETCHED * unrecorded_ns
-            alike = [table for run, table in zip(runs, tables, strict=True) if abs(run.replays_ns - unrecorded_ns) <= allowed_ns]
-            tables = alike if len(alike) >= _ALIKE else tables
+            # Some programs run in two ways, of which CUPTI may see the rarer one more often.
+            least_ns, most_ns = (1 - STRETCHED) * unrecorded_ns - _AROUND_NS, (1 + STRETCHED) * unrecorded_ns
+            as_long = [table for run, table in zip(runs, tables, strict=True) if least_ns <= run.replays_ns <= most_ns]
+            tables = as_long if len(as_long) >= _ENOUGH else tables
         seen = None if any(run.lost for run in runs) else kernel_times(tables)
         return seen, seen is not None and seen.replays_ns <= (1 + STRETCHED) * unrecorded_ns

@@ -70,7 +70,8 @@ class CuptiRecorder:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
 
         Each kernel, copy and set becomes a span. Work outside of graphs is joined with its launch by the correlation of the call,
-        work inside a graph by the node. A note counts launches without a record. ``reload`` fills the inputs before each run.
+        work inside a graph by the node. A note counts launches without a record. ``reload`` fills the inputs before each run; of a
+        program over several GPUs, before one more run ahead of it.
         """
         unrecorded_ns, runs = self.runs(prepared, reload)
         makespans = [makespan_ns(run.host) for run in runs]

@@ -19,13 +19,16 @@ _Key = tuple[int, int, int]
 """A launch: the host's step that put it on the device, its operation, and its part of that."""
 Times = tuple[float, float]
 
-_ALIKE, _ALIKE_NS = 0.03, 1000.0
-"""Runs of a graph are alike where the times of its launches differ by so much of its length and so many ns more, in the mean."""
+_APART, _APART_NS = 0.03, 1000.0
+"""Runs of a graph are alike where the times of its launches differ by so much of its length and so many ns more at most, in the mean."""
 
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """How long the launches of a program take in its own order, beside their neighbours and with its caches; times in ns."""
+    """How long the launches of a program take in its own order, beside their neighbours and with its caches; times in ns.
+
+    Runs are those that were recorded; of a program with graphs, the largest group in which these ran alike.
+    """
 
     pieces: dict[_Key, tuple[LaunchKernel, ...]]
     """The kernels, copies and sets of each launch, since its start; medians of the runs."""
@@ -63,14 +66,15 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
     inside = [key for key, own in found[0].items() if own[0].graph_node >= 0]
     times = np.array([[(_begin(run[key]), max(one.end_ns for one in run[key])) for key in inside] for run in found])
     replay = np.array([key[0] for key in inside])
-    extent_ns = np.zeros(len(found))
+    extent_ns, longest_ns = np.zeros(len(found)), 0.0
     for one in set(replay.tolist()):
         own = times[:, replay == one]
         end_ns = own[:, :, 1].max(axis=1)
-        extent_ns += end_ns - own[:, :, 0].min(axis=1)
+        own_ns = end_ns - own[:, :, 0].min(axis=1)
+        extent_ns, longest_ns = extent_ns + own_ns, max(longest_ns, float(np.median(own_ns)))
         times[:, replay == one] -= end_ns[:, None, None]
     if inside:
-        kept = _most_alike(times, _ALIKE_NS + _ALIKE * float(np.median(extent_ns)))
+        kept = _most_alike(times, _APART_NS + _APART * longest_ns)
         found, times, extent_ns = [found[run] for run in kept], times[kept], extent_ns[kept]
         runs = [runs[run] for run in kept]
     # Medians of times that are in order in each run are in order, too: what depends on another begins after it.
@@ -85,12 +89,14 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
 
 
 def _most_alike(times: npt.NDArray[np.float64], apart_ns: float) -> list[int]:
-    """Return the largest group of runs whose launches begin and end within so much of those of one of them, in the mean.
+    """Return the run that most others are alike, and these; all runs where no two are alike.
 
     Some graphs run in two ways or more: two kernels become ready together, and either may begin first. A median of both is neither.
     """
-    near = np.abs(times[:, None] - times[None]).mean(axis=(2, 3)) <= apart_ns
-    return np.flatnonzero(near[near.sum(axis=1).argmax()]).tolist()
+    apart = np.abs(times[:, None] - times[None]).mean(axis=(2, 3))
+    near = apart <= apart_ns
+    middle = np.lexsort((apart.sum(axis=1), -near.sum(axis=1)))[0]
+    return np.flatnonzero(near[middle] | (near.sum() == len(near))).tolist()
 
 
 def _leads(runs: Sequence[SpanTable], found: Sequence[Mapping[_Key, Sequence[LaunchKernel]]]) -> dict[_Key, float]:
