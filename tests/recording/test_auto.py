@@ -88,7 +88,7 @@ def test_of_a_program_that_runs_in_two_ways_the_runs_as_long_as_without_cupti_co
 
 
 def test_events_around_a_graph_may_say_some_us_more_than_cupti(cupti, monkeypatch):
-    """By events 300 µs; runs of 288 µs are as long, and those of 306 are not what the program does more often."""
+    """Events say 300 µs. Runs of 288 µs are as long by CUPTI, and count beside those of 306."""
     monkeypatch.setattr(auto, "kernel_times", lambda lengths_ns: replace(cupti.seen, replays_ns=float(np.median(lengths_ns))))
     runs = [SimpleNamespace(spans=lambda one=one: one, lost=0, replays_ns=one) for one in (287e3, 288e3, 288e3, 305e3, 306e3)]
     prepared = prepared_workload("data-parallel", "graph-dual")
