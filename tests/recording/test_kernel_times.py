@@ -51,7 +51,7 @@ def test_durations_are_the_medians_of_the_runs():
     found = kernel_times(runs)
     assert [(piece.symbol, piece.start_ns, piece.end_ns) for piece in found.pieces[3, 0, 0]] == [("a", 0, 10), ("b", 12, 42)]
     assert [(piece.symbol, piece.start_ns, piece.end_ns) for piece in found.pieces[4, 1, 0]] == [("c", 0, 5)]
-    assert found.shortest_ns == {(3, 0, 0): 32, (4, 1, 0): 5}
+    assert found.transfers_ns == {(3, 0, 0): (32, 62), (4, 1, 0): (5, 5)}
     assert found.in_replay_ns == {}
     assert found.replays_ns == 0
 
@@ -93,6 +93,21 @@ def test_parts_of_a_collective_begin_as_far_ahead_of_the_one_launched_last_as_th
     # In the last run, part 0 waits for its stream: that tells nothing.
     runs = [one((100, 200), 180, 150), one((0, 100), 90, 40), one((0, 100), 260, 30)]
     assert kernel_times(runs).leads == {(7, 2, 1): 0.4}
+
+
+@pytest.mark.parametrize("longer_ns", [0, 30])
+def test_a_part_of_a_collective_transfers_from_when_all_have_begun_whichever_waits(longer_ns):
+    """On a loaded host either part of an all-to-all waited: the medians of its parts were 239 and 294 µs, and it transferred in 7."""
+
+    def one(*lengths):
+        builder = SpanBuilder(["gpu 0", "gpu 1"])
+        for part, length in enumerate(lengths):
+            end = 400 + part * longer_ns
+            builder.add(SpanKind.KERNEL, "part", f"gpu {part}", 400 - length, end, operation=2, part=part, correlation=7)
+        return builder.build()
+
+    runs = [one(7, 300), one(9, 250), one(239, 8), one(260, 7), one(200, 294)]
+    assert kernel_times(runs).transfers_ns == {(7, 2, 0): (7, 200), (7, 2, 1): (7 + longer_ns, 200 + longer_ns)}
 
 
 def test_runs_with_different_kernels_tell_nothing():

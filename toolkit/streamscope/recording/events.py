@@ -105,22 +105,40 @@ class EventRecorder:
         durations, pieces = self._launches(prepared, steps)
         latency_ns = calibration.end_latency_ns
         placed: list[Placed] = []
-        begun: dict[int, float] = {}
-        """Starts of the first parts of collectives, by the host's call."""
-        for index, end in ended_together(steps, natural, latency_ns).items():
+        begins: dict[int, float] = {}
+        ends = ended_together(steps, natural, latency_ns)
+        for index, end in ends.items():
             bound = steps[index]
             if isinstance(bound.step, Issue) and is_part(bound.step):
-                call = call_of(bound.step, index)
-                launched = self._launched_ns(bound, index, natural.host[call], begun.get(call, np.inf))
-                begin = min(max(natural.begins_ns[index] + latency_ns, launched), end - self._transfer_ns(steps, index))
-                begun.setdefault(call, begin)
-                placed.append(_placed_part(bound.step, call, begin, end))
+                if index not in begins:
+                    begins |= self._parts_begin_ns(parts_of(steps, index), steps, natural, ends, latency_ns)
+                placed.append(_placed_part(bound.step, call_of(bound.step, index), begins[index], end))
             elif isinstance(bound.step, Issue):
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
             else:
                 placed += self.placed_in_graph(prepared, bound, index, end)
         return placed
+
+    def _parts_begin_ns(
+        self, parts: range, steps: Sequence[BoundStep], natural: NaturalPass, ends: Mapping[int, float], latency_ns: float
+    ) -> dict[int, float]:
+        """Return when the parts of a collective begin: when launched, but transfers are as long as one that was seen.
+
+        On a loaded host, events were recorded 0.2 ms late, and all-to-alls of 7 µs seemed to take as much longer.
+        """
+        call, collective = parts[-1], cast("Issue", steps[parts[-1]].step).launch.collective
+        assert collective is not None
+        transfers_ns = self.seen.transfers_ns if self.seen is not None else {}
+        begins: dict[int, float] = {}
+        for index in parts:
+            launched = self._launched_ns(steps[index], index, natural.host[call], begins.get(parts[0], np.inf))
+            latest_ns = ends[index] - transfers_ns.get(key_of(steps[index], index), (0.0, 0.0))[0]
+            begins[index] = min(max(natural.begins_ns[index] + latency_ns, launched), latest_ns)
+        if self.seen is not None and all(len(collective.awaits(part)) == len(parts) for part in range(len(parts))):
+            last = max(begins, key=begins.__getitem__)
+            begins[last] = max(begins[last], ends[last] - transfers_ns[key_of(steps[last], last)][1])
+        return begins
 
     def _launched_ns(self, part: BoundStep, index: int, called: HostInterval, first_ns: float) -> float:
         """Return when a part of a collective begins, on an idle stream: by the law of NCCL's launches, or as far ahead as was seen.
@@ -130,10 +148,6 @@ class EventRecorder:
         begin = launched_ns(cast("Issue", part.step).launch.part, called)
         lead = self.seen.leads.get(key_of(part, index)) if self.seen is not None else None
         return begin if lead is None else min(begin, min(launched_ns(0, called), first_ns) - lead * (called.end_ns - called.start_ns))
-
-    def _transfer_ns(self, steps: Sequence[BoundStep], part: int) -> float:
-        """Return how long a collective transfers at the least: its last part begins when all do; the others wait."""
-        return min(self.seen.shortest_ns[key_of(steps[one], one)] for one in parts_of(steps, part)) if self.seen is not None else 0.0
 
     def placed_in_graph(self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float) -> list[Placed]:
         """Return the launches of a replay by the host call ``correlation`` that ended at ``end_ns``."""

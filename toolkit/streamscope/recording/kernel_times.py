@@ -34,8 +34,8 @@ class KernelTimes:
     """The kernels, copies and sets of each launch, since its start; medians of the runs."""
     in_replay_ns: dict[_Key, Times]
     """Start and end of each launch in a graph, counted from the end of its replay; medians of the runs."""
-    shortest_ns: dict[_Key, float]
-    """How long each launch takes, from its first start to its last end, in the run where that is shortest."""
+    transfers_ns: dict[_Key, Times]
+    """How long each part of a collective takes from when all have begun: the shortest and the longest of the runs."""
     leads: dict[_Key, float]
     """By how much each part of a collective begins before part 0, as a share of the host's call for all parts; medians of the runs."""
     replays_ns: float
@@ -64,7 +64,7 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
     if any(other != first for other in others):
         return None
     inside = [key for key, own in found[0].items() if own[0].graph_node >= 0]
-    times = np.array([[(_begin(run[key]), max(one.end_ns for one in run[key])) for key in inside] for run in found])
+    times = np.array([[(_begin(run[key]), _end(run[key])) for key in inside] for run in found])
     replay = np.array([key[0] for key in inside])
     extent_ns, longest_ns = np.zeros(len(found)), 0.0
     for one in set(replay.tolist()):
@@ -82,7 +82,7 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
     return KernelTimes(
         {key: _medians([run[key] for run in found]) for key in first},
         {key: (start, end) for key, (start, end) in zip(inside, medians, strict=True)},
-        {key: min(max(one.end_ns for one in run[key]) - _begin(run[key]) for run in found) for key in first},
+        _transfers_ns(found),
         _leads(runs, found),
         float(np.median(extent_ns)),
     )
@@ -97,6 +97,19 @@ def _most_alike(times: npt.NDArray[np.float64], apart_ns: float) -> list[int]:
     near = apart <= apart_ns
     middle = np.lexsort((apart.sum(axis=1), -near.sum(axis=1)))[0]
     return np.flatnonzero(near[middle] | (near.sum() == len(near))).tolist()
+
+
+def _transfers_ns(found: Sequence[Mapping[_Key, Sequence[LaunchKernel]]]) -> dict[_Key, Times]:
+    """Return `KernelTimes.transfers_ns`: which part waits may differ from run to run, and that is no transfer."""
+    parts: dict[tuple[int, int], list[_Key]] = {}
+    for key in found[0]:
+        parts.setdefault(key[:2], []).append(key)
+    transfers: dict[_Key, Times] = {}
+    for keys in parts.values():
+        begins, ends = (np.array([[of(run[key]) for key in keys] for run in found]) for of in (_begin, _end))
+        times_ns = np.maximum(0.0, ends - begins.max(axis=1, keepdims=True))
+        transfers.update({key: (float(own.min()), float(own.max())) for key, own in zip(keys, times_ns.T, strict=True)})
+    return transfers
 
 
 def _leads(runs: Sequence[SpanTable], found: Sequence[Mapping[_Key, Sequence[LaunchKernel]]]) -> dict[_Key, float]:
@@ -120,6 +133,10 @@ def _leads(runs: Sequence[SpanTable], found: Sequence[Mapping[_Key, Sequence[Lau
 
 def _begin(pieces: Sequence[LaunchKernel]) -> float:
     return min(one.start_ns for one in pieces)
+
+
+def _end(pieces: Sequence[LaunchKernel]) -> float:
+    return max(one.end_ns for one in pieces)
 
 
 def _by_launch(spans: SpanTable) -> dict[_Key, list[LaunchKernel]]:
