@@ -115,6 +115,7 @@ def measured(
                 "by": "CUPTI" if told else "events",
                 "cupti": [exposed(trace) for trace in by_cupti.get(engine, [])],
             },
+            "overlap": {"measured": [overlap(trace) for trace in traces[engine]]},
         }
     return {
         "workload": name,
@@ -163,6 +164,7 @@ def predict(case: dict[str, Any], folder: Path) -> None:
             "predicted": [exposed(one) for one in as_run],
             "simulated": [exposed(slower)],
         }
+        row["overlap"] |= {"predicted": [overlap(one) for one in as_run], "simulated": [overlap(slower)]}
 
 
 def collective_share(cases: Sequence[dict[str, Any]], folder: Path) -> float | None:
@@ -309,6 +311,13 @@ def exposed(trace: Any) -> dict[str, float]:
 
     splits = {str(gpu): ss.analysis.work_split(trace.of_gpu(gpu)) for gpu in trace.gpus}
     return {gpu: one.exposed_communication_ns / max(1, one.communication_ns) for gpu, one in splits.items()}
+
+
+def overlap(trace: Any) -> dict[str, float]:
+    """Return on each GPU the share of the time with a kernel in which two or more run, collectives among them."""
+    import streamscope as ss
+
+    return {str(gpu): ss.analysis.overlap_fraction(trace.of_gpu(gpu)) for gpu in trace.gpus}
 
 
 def main(

@@ -58,7 +58,23 @@ def several_gpus() -> str:
     head = ["exposed share, within 0.05", "of the median recording", "of all recordings", "of `graph-dual` by CUPTI behind a gate"]
     shares = ", ".join(f"{host['collective_share']:.2f} on {host['card']}" for host in found["hosts"] if host.get("collective_share"))
     beside = f"Collectives beside products, as a share of their speed alone: {shares}."
-    return f"{times}\n{table(head, rows)}\n{beside}\n\n{cards} (UTC).\n"
+    return f"{times}\n{table(head, rows)}\n{_overlaps(every)}\n{beside}\n\n{cards} (UTC).\n"
+
+
+def _overlaps(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return how far overlap is off, of all runs and of those that have some."""
+    all_of = [one["overlap"] for one in runs if "overlap" in one]
+    some = [one for one in all_of if any(_middle(one["measured"]).values())]
+
+    def repeats(told: Sequence[Mapping[str, Any]]) -> str:
+        return _within([_farthest([one], other) for each in told for one, other in combinations(each["measured"], 2)])
+
+    def middles(told: Sequence[Mapping[str, Any]], kind: str) -> str:
+        return _within([_farthest(each["measured"], _middle(each[kind])) for each in told])
+
+    rows = [["a recording against another of the same", repeats(all_of), repeats(some)]]
+    rows += [[kind, middles(all_of, kind), middles(some, kind)] for kind in ("predicted", "simulated")]
+    return table(["overlap, within 0.05 of the median recording", "all runs", "runs with overlap"], rows)
 
 
 def _graph_duals(host: Mapping[str, Any]) -> list[Any]:
