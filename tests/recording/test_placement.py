@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.engines.plan import Issue, RecordEvent, WaitEvent
+from streamscope.program.collective import Collective
 from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.recording.placing import begun_when_free, fitted_to_ends, place_in_graph
+from streamscope.recording.placing import begun_when_free, fitted_to_ends, place_in_graph, with_shorter_gaps
 
 
 def issue(lane: int, kind: LaunchKind = LaunchKind.KERNEL, gpu: int = 0) -> Issue:
@@ -57,6 +61,41 @@ def test_durations_that_do_not_fit_between_the_ends_are_shortened_alike():
 def test_durations_that_fit_and_launches_of_one_lane_each_stay():
     assert fitted_to_ends([issue(0), issue(0)], {0: 8, 1: 9}, {0: 10, 1: 20}) == {0: 8, 1: 9}
     assert fitted_to_ends([issue(0), issue(1)], {0: 8, 1: 90}, {0: 10, 1: 20}) == {0: 8, 1: 90}
+
+
+def test_gaps_are_shortened_alike_and_launches_are_not():
+    # Two gaps of 20 in a lane, and one of 4 before the launch of another lane; 50 of 70 ns are left.
+    steps = [issue(0), RecordEvent(0, 0), issue(0), issue(0), WaitEvent(0, 1), issue(1)]
+    found = with_shorter_gaps(steps, {0: (0, 10), 2: (30, 40), 3: (60, 70), 5: (14, 34)}, 50 / 70)
+    assert {index: pytest.approx(times, abs=1e-3) for index, times in {0: (20, 30), 2: (40, 50), 3: (60, 70), 5: (32, 52)}.items()} == found
+
+
+def test_parts_of_a_collective_end_together_when_gaps_are_shortened():
+    def part(number):
+        launch = Launch(7, number, "all_reduce", LaunchKind.COLLECTIVE, (), (), Cost(0), None, gpu=number)
+        return Issue(replace(launch, collective=Collective("all_reduce", (0, 1), 8, "sum")), number)
+
+    # Part 0 waits for part 1, which begins 4 ns after the kernel ahead of it.
+    times = {0: (0.0, 10.0), 1: (0.0, 40.0), 2: (12.0, 60.0), 3: (44.0, 60.0)}
+    found = with_shorter_gaps([issue(0), issue(1, gpu=1), part(0), part(1)], times, 58 / 60)
+    assert found == {index: pytest.approx(times, abs=1e-3) for index, times in {0: (2, 12), 1: (2, 42), 2: (13, 60), 3: (44, 60)}.items()}
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 30), st.floats(0.1, 30)), min_size=1, max_size=20), st.floats(0.5, 1))
+def test_with_shorter_gaps_lanes_keep_their_order_and_launches_their_durations(launches, share):
+    steps, times, ends = [], {}, [0.0] * 3
+    for index, (lane, gap, length) in enumerate(launches):
+        steps.append(issue(lane))
+        times[index] = (ends[lane] + gap, ends[lane] + gap + length)
+        ends[lane] = times[index][1]
+    found = with_shorter_gaps(steps, times, share)
+    took, takes = (max(end for _, end in each.values()) - min(start for start, _ in each.values()) for each in (times, found))
+    assert takes <= took + 1e-6
+    for index, (start, end) in found.items():
+        assert end - start == pytest.approx(times[index][1] - times[index][0], abs=1e-6)
+    for lane in range(3):
+        own = [found[index] for index, (each, _, _) in enumerate(launches) if each == lane]
+        assert all(one[1] <= other[0] + 1e-6 for one, other in pairwise(own))
 
 
 def test_a_kernel_beside_a_collective_begins_when_nothing_keeps_it_waiting():

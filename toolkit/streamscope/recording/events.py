@@ -33,11 +33,12 @@ from streamscope.recording.launch_kernels import (
 )
 from streamscope.recording.origins import info_of, memory_of, origins_of
 from streamscope.recording.passes import NaturalPass, alone_ns, gated_pass, graph_ends_pass, is_part, natural_pass, run_ungated
-from streamscope.recording.placing import Placed, back_to_back_ns, begun_when_free, fitted_to_ends, place_in_graph
+from streamscope.recording.placing import Placed, back_to_back_ns, begun_when_free, fitted_to_ends, place_in_graph, with_shorter_gaps
 from streamscope.recording.timed_run import HostInterval, launches_of, steps_of
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
+from streamscope.words import time_text
 
 ALONE_ERROR, BESIDE_ERROR = 0.025, 0.09
 """Share of its duration by which a kernel may be off, besides `Reference.error_ns`, where CUPTI checks nothing: timed alone it finds other
@@ -86,7 +87,8 @@ class EventRecorder:
         with heard(self.device.now_ns) as said:
             passes = [_after(reload, natural_pass, prepared) for _ in range(self.passes)]
         # Only branches run in two ways; CUPTI stretches the kernels of some other graphs.
-        natural = _shown(passes, self.seen.replays_ns if self.seen is not None and has_branches(prepared) else 0.0)
+        seen = self.seen if has_branches(prepared) else None
+        natural = _shown(passes, 0.0 if seen is None else seen.unrecorded_share * seen.replays_ns)
         # Calibrated for each trace: the excess drifts by some tenths of a microsecond while clocks go up.
         calibration = calibrate(self.device)
         reload()
@@ -159,6 +161,8 @@ class EventRecorder:
             seen_ns = self.seen.in_replay_ns
             in_replay = {index: seen_ns.get(key_of(replay.inner[index], index, correlation), (0.0, 0.0)) for index, _ in launches}
             times = {index: (end_ns + start, end_ns + end) for index, (start, end) in in_replay.items()}
+            if self.seen.unrecorded_share < 1:
+                times = with_shorter_gaps(inner, times, self.seen.unrecorded_share)
         else:
             times = self._by_ends(prepared, replay, end_ns, alone)
         return [Placed(step, correlation, *times[index], Basis.PLACED, pieces[index]) for index, step in launches]
@@ -226,7 +230,8 @@ class EventRecorder:
         ledger = {"recorded_ns": float(natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
         checked = self.device.info.exact or self.seen is not None
         hides = not checked and any(_hides([inner.step for inner in bound.inner]) for bound in prepared.bound)
-        return info_of(prepared, "events", ledger, [*prepared.notes, *([_EXPOSED] if hides else [])], found)
+        notes = [*([_EXPOSED] if hides else []), *(_shortened(self.seen) if self.seen is not None else [])]
+        return info_of(prepared, "events", ledger, [*prepared.notes, *notes], found)
 
 
 def _shown(passes: Sequence[NaturalPass], replays_ns: float) -> NaturalPass:
@@ -237,6 +242,12 @@ def _shown(passes: Sequence[NaturalPass], replays_ns: float) -> NaturalPass:
     ranked = sorted(passes, key=lambda one: one.makespan_ns)
     median = ranked[len(ranked) // 2]
     return next((one for one in ranked if one.makespan_ns >= max(replays_ns, median.makespan_ns)), median)
+
+
+def _shortened(seen: KernelTimes) -> list[str]:
+    took, share = time_text(seen.replays_ns), seen.unrecorded_share
+    without = f"its graphs took {took} under CUPTI, and {time_text(share * seen.replays_ns)} without it: gaps in them are shortened"
+    return [without] if share < 1 else []
 
 
 def launched_ns(part: int, called: HostInterval) -> float:

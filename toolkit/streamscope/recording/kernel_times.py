@@ -40,6 +40,8 @@ class KernelTimes:
     """By how much each part of a collective begins before part 0, as a share of the host's call for all parts; medians of the runs."""
     replays_ns: float
     """How long the replays of a run take together, from the first start to the last end of each; the median."""
+    unrecorded_share: float = 1.0
+    """What replays take that nobody records, as a share of that, where it is so much less that the gaps in them are shortened."""
 
     def of(self, steps: Sequence[BoundStep], replay: int | None = None) -> tuple[dict[int, float], dict[int, tuple[LaunchKernel, ...]]]:
         """Return duration and pieces of each launch among steps, by index; one that puts nothing on the device has none.

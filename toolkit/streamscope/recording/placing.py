@@ -16,6 +16,8 @@ from streamscope.trace.spans import Basis
 
 STAGGER_NS = 2_000.0
 """By how much the branches of a graph begin one after the other, though they depend on nothing: as much was measured on an H200."""
+_HALVINGS = 20
+"""After so many, a factor between 0 and 1 is known to a millionth."""
 _SLOWEST = 4.0
 """How many times as long as alone a kernel may take beside others."""
 
@@ -108,6 +110,44 @@ def begun_when_free(steps: Sequence[Step], starts_ns: Mapping[int, float], durat
             if start - free > STAGGER_NS and any(starts_ns[part] <= free + STAGGER_NS and free < ends[part] for part in parts):
                 found[index] = free
     return found
+
+
+def with_shorter_gaps(steps: Sequence[Step], times_ns: Mapping[int, tuple[float, float]], share: float) -> dict[int, tuple[float, float]]:
+    """Return starts and ends of a graph's launches that together take a share of their time, until the same end.
+
+    Launches keep their durations, but for parts of a collective that wait. The gaps between each launch and what it depends on are
+    shortened by the same factor.
+    """
+    before = dependencies(steps)
+    together: dict[object, list[int]] = {}
+    for index in sorted(times_ns, key=times_ns.__getitem__):
+        launch = cast("Issue", steps[index]).launch
+        together.setdefault(index if launch.collective is None else (launch.operation,), []).append(index)
+    groups = sorted(together.values(), key=lambda own: times_ns[own[-1]])
+    first_ns, last_ns = min(start for start, _ in times_ns.values()), max(end for _, end in times_ns.values())
+
+    def placed(kept: float) -> dict[int, tuple[float, float]]:
+        found: dict[int, tuple[float, float]] = {}
+        for own in groups:
+            begins = []
+            for index in own:
+                earlier = [one for one in before[index] if one in found]
+                ready, was = (max((each[one][1] for one in earlier), default=first_ns) for each in (found, times_ns))
+                gap_ns = times_ns[index][0] - was
+                begins.append(ready + min(gap_ns, kept * gap_ns))
+            later_ns = max(begins) - max(times_ns[index][0] for index in own)
+            ends = [times_ns[index][1] + later_ns for index in own]
+            found.update(zip(own, zip(map(min, begins, ends), ends, strict=True), strict=True))
+        return found
+
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        kept = (low + high) / 2
+        took_ns = max(end for _, end in placed(kept).values()) - first_ns
+        low, high = (low, kept) if took_ns > share * (last_ns - first_ns) else (kept, high)
+    found = placed(low)
+    later_ns = last_ns - max(end for _, end in found.values())
+    return {index: (start + later_ns, end + later_ns) for index, (start, end) in found.items()}
 
 
 def meeting(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
