@@ -40,18 +40,12 @@ def several_gpus() -> str:
     gated = [one["exposed"] for host in found["hosts"] if host.get("gated") for one in _graph_duals(host)]
     gated = [one for one in gated if one["by"] == "CUPTI"]
 
-    def repeats(some: list[Any]) -> str:
-        return _within([_farthest([one], other) for each in some for one, other in combinations(each["measured"], 2)])
-
-    def middles(some: list[Any], kind: str) -> str:
-        return _within([_farthest(one["measured"], _middle(one[kind])) for one in some if one.get(kind)])
-
     rows = [
-        ["a recording against another of the same", repeats(told), "", repeats(gated)],
-        ["CUPTI without a gate", middles(told, "cupti"), "", ""],
+        ["a recording against another of the same", _repeats(told), "", _repeats(gated)],
+        ["CUPTI without a gate", _middles(told, "cupti"), "", ""],
     ]
     rows += [
-        [kind, middles(told, kind), _within([_beyond(one, kind) for one in told if kind in one]), middles(gated, kind)]
+        [kind, _middles(told, kind), _within([_beyond(one, kind) for one in told if kind in one]), _middles(gated, kind)]
         for kind in ("predicted", "simulated")
     ]
     cards = "; ".join(f"{host['card']}, {host['date'][:16].replace('T', ' ')}" for host in found["hosts"])
@@ -62,19 +56,25 @@ def several_gpus() -> str:
 
 
 def _overlaps(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return how far overlap is off, of all runs and of those that have some."""
-    all_of = [one["overlap"] for one in runs if "overlap" in one]
-    some = [one for one in all_of if any(_middle(one["measured"]).values())]
+    """Return how far overlap is off, of runs that have some."""
+    told = [one["overlap"] for one in runs if "overlap" in one]
+    some = [one for one in told if any(_middle(one["measured"]).values())]
+    rows = [["a recording against another of the same", _repeats(some)]]
+    rows += [[kind, _middles(some, kind)] for kind in ("predicted", "simulated")]
+    none = [one for one in told if one not in some]
+    off = sum(_farthest(one["measured"], _middle(one["predicted"])) > 0.05 for one in none)
+    said = f"Of {len(none)} runs without overlap, {len(none) - off} are predicted with at most 0.05."
+    return f"{table(['overlap', 'within 0.05 of the median recording'], rows)}\n{said}\n"
 
-    def repeats(told: Sequence[Mapping[str, Any]]) -> str:
-        return _within([_farthest([one], other) for each in told for one, other in combinations(each["measured"], 2)])
 
-    def middles(told: Sequence[Mapping[str, Any]], kind: str) -> str:
-        return _within([_farthest(each["measured"], _middle(each[kind])) for each in told])
+def _repeats(told: Iterable[Mapping[str, Any]]) -> str:
+    """Return how far recordings of one run are from each other."""
+    return _within([_farthest([one], other) for each in told for one, other in combinations(each["measured"], 2)])
 
-    rows = [["a recording against another of the same", repeats(all_of), repeats(some)]]
-    rows += [[kind, middles(all_of, kind), middles(some, kind)] for kind in ("predicted", "simulated")]
-    return table(["overlap, within 0.05 of the median recording", "all runs", "runs with overlap"], rows)
+
+def _middles(told: Iterable[Mapping[str, Any]], kind: str) -> str:
+    """Return how far the medians of a kind are from the median recordings."""
+    return _within([_farthest(each["measured"], _middle(each[kind])) for each in told if each.get(kind)])
 
 
 def _graph_duals(host: Mapping[str, Any]) -> list[Any]:

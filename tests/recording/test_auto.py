@@ -70,21 +70,30 @@ def test_stamps_tell_of_branches_that_cupti_stretches_and_events_of_chains(cupti
     assert recorded("branches", "graph").info.calibration["by_cupti"] == 1
 
 
-@pytest.mark.parametrize(("unrecorded", "told"), [(0.99, True), (0.9, True), (0.8, False)])
-def test_graphs_over_several_gpus_that_cupti_stretches_a_little_are_shortened(cupti, unrecorded, told):
+@pytest.mark.parametrize(("unrecorded", "told"), [(0.98, True), (1 / 1.14, True), (1 / 1.16, False)])
+def test_graphs_over_several_gpus_that_cupti_stretches_a_little_are_shortened(cupti, monkeypatch, unrecorded, told):
     """By events alone, the overlap of `pipeline-parallel` on two H200 was 13 to 36 points off."""
+    monkeypatch.setattr(auto, "_AROUND_NS", 0.0)  # The program takes 29 µs.
     cupti.unrecorded = unrecorded
+    shortened = told and unrecorded < 0.97
     trace = recorded("data-parallel", "graph-dual")
     assert trace.info.calibration["by_cupti"] == told
-    assert any("shortened" in note for note in trace.info.notes) is (unrecorded == 0.9)
+    assert any("shortened" in note for note in trace.info.notes) is shortened
     (graph,) = trace.spans.of_kind([SpanKind.GRAPH]).duration_ns.tolist()
     if told:
-        assert graph == pytest.approx((unrecorded if unrecorded == 0.9 else 1) * cupti.seen.replays_ns, rel=1e-3)
+        assert graph == pytest.approx((unrecorded if shortened else 1) * cupti.seen.replays_ns, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("right", "factor", "expected"),
-    [(3, 2.0, 1.0), (2, 2.0, 1.0), (1, 2.0, None), (2, 0.5, 1.0), (1, 0.5, 0.5)],  # A shorter run is one without CUPTI's delays.
+    [
+        (3, 2.0, 1.0),
+        (2, 2.0, 1.0),
+        (1, 2.0, None),
+        (1, 1.1, None),
+        (2, 0.5, 1.0),
+        (1, 0.5, 0.5),
+    ],  # A shorter run is one without CUPTI's delays.
 )
 def test_of_a_program_that_runs_in_two_ways_the_runs_as_long_as_without_cupti_count(cupti, monkeypatch, right, factor, expected):
     def others(run):

@@ -81,16 +81,42 @@ def test_parts_of_a_collective_end_together_when_gaps_are_shortened():
     assert found == {index: pytest.approx(times, abs=1e-3) for index, times in {0: (2, 12), 1: (2, 42), 2: (13, 60), 3: (44, 60)}.items()}
 
 
+def test_one_that_sends_ends_before_the_other_begins_and_what_follows_it_moves_with_it():
+    """A broadcast, whose root is in lane 0 with a kernel ahead and one behind; the other part comes long after."""
+
+    def part(number):
+        launch = Launch(7, number, "broadcast", LaunchKind.COLLECTIVE, (), (), Cost(0), None, gpu=number)
+        return Issue(replace(launch, collective=Collective("broadcast", (0, 1), 8)), number)
+
+    times = {0: (0.0, 10.0), 1: (20.0, 28.0), 2: (95.0, 100.0), 3: (38.0, 60.0)}
+    found = with_shorter_gaps([issue(0), part(0), part(1), issue(0)], times, 0.525)
+    # The receiver's gap of 95 is halved; the root's and the kernel's, of 10 each, too.
+    expected = {0: (47.5, 57.5), 1: (62.5, 70.5), 2: (95, 100), 3: (75.5, 97.5)}
+    assert found == {index: pytest.approx(each, abs=1e-3) for index, each in expected.items()}
+
+
+def test_a_launch_that_begins_before_what_it_depends_on_ends_stays_so():
+    found = with_shorter_gaps([issue(0), issue(0), issue(0)], {0: (0, 10), 1: (8, 20), 2: (60, 70)}, 50 / 70)
+    assert found == {index: pytest.approx(each, abs=1e-3) for index, each in {0: (20, 30), 1: (28, 40), 2: (60, 70)}.items()}
+
+
+def test_where_gaps_are_too_short_launches_take_longer_than_the_share():
+    assert with_shorter_gaps([issue(0), issue(0)], {0: (0, 10), 1: (12, 22)}, 0.5) == {0: (2, 12), 1: (12, 22)}
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 30), st.floats(0.1, 30)), min_size=1, max_size=20), st.floats(0.5, 1))
 def test_with_shorter_gaps_lanes_keep_their_order_and_launches_their_durations(launches, share):
-    steps, times, ends = [], {}, [0.0] * 3
+    steps, times, ends, busy = [], {}, [0.0] * 3, [0.0] * 3
     for index, (lane, gap, length) in enumerate(launches):
         steps.append(issue(lane))
         times[index] = (ends[lane] + gap, ends[lane] + gap + length)
-        ends[lane] = times[index][1]
+        ends[lane], busy[lane] = times[index][1], busy[lane] + length
     found = with_shorter_gaps(steps, times, share)
-    took, takes = (max(end for _, end in each.values()) - min(start for start, _ in each.values()) for each in (times, found))
-    assert takes <= took + 1e-6
+    first, last = min(start for start, _ in times.values()), max(ends)
+    assert max(end for _, end in found.values()) == pytest.approx(last, abs=1e-6)
+    # All gaps count from when the first launch begins.
+    expected = max(share * (last - first), *busy)
+    assert last - min(start for start, _ in found.values()) <= expected + 1e-3
     for index, (start, end) in found.items():
         assert end - start == pytest.approx(times[index][1] - times[index][0], abs=1e-6)
     for lane in range(3):

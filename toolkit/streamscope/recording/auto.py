@@ -50,30 +50,28 @@ class AutoRecorder:
 
     def checked(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> EventRecorder | StampRecorder:
         """Return the recorder of a program, with what CUPTI tells of it."""
-        seen, unrecorded_ns = self._seen(prepared, reload)
-        if seen is None or not has_branches(prepared) or seen.replays_ns <= (1 + STRETCHED) * unrecorded_ns:
-            told = seen
-        elif prepared.program.gpus > 1 and seen.replays_ns <= (1 + _STRETCHED_OVER_GPUS) * unrecorded_ns:
-            told = replace(seen, unrecorded_share=unrecorded_ns / seen.replays_ns)
-        else:
-            told = None
+        seen = self._seen(prepared, reload)
         # Stamps know the clock of one GPU.
-        if told is None and prepared.program.gpus == 1 and program_kernels(prepared.program, self.device.tuned):
+        if seen is None and prepared.program.gpus == 1 and program_kernels(prepared.program, self.device.tuned):
             return StampRecorder(self.device)
-        return replace(EventRecorder.on(cast("Device", self.device)), seen=told)
+        return replace(EventRecorder.on(cast("Device", self.device)), seen=seen)
 
-    def _seen(self, prepared: Prepared, reload: Callable[[], None]) -> tuple[KernelTimes | None, float]:
-        """Return CUPTI's times, None where it cannot be had or loses records; and how long a run, or its gated graphs, take without it."""
+    def _seen(self, prepared: Prepared, reload: Callable[[], None]) -> KernelTimes | None:
+        """Return what CUPTI tells; None where it cannot be had, loses records, or changes the run."""
         try:
             # Else nodes of a graph over several GPUs arrive one by one, and branches run in another order.
             gated = prepared.program.gpus > 1
             unrecorded_ns, runs = CuptiRecorder.on(self.device).runs(prepared, reload, beside_others=False, gated=gated)
         except RecordingError:  # CUPTI is missing, not permitted, or held by another.
-            return None, 0.0
+            return None
         tables = [run.spans() for run in runs]
-        if gated:
-            # Some programs run in two ways, of which CUPTI may see the rarer one more often.
-            least_ns, most_ns = (1 - STRETCHED) * unrecorded_ns - _AROUND_NS, (1 + STRETCHED) * unrecorded_ns
-            as_long = [table for run, table in zip(runs, tables, strict=True) if least_ns <= run.replays_ns <= most_ns]
-            tables = as_long if len(as_long) >= _ENOUGH else tables
-        return None if any(run.lost for run in runs) else kernel_times(tables), unrecorded_ns
+        # Some programs run in two ways, of which CUPTI may see the rarer one more often.
+        least_ns, most_ns = (1 - STRETCHED) * unrecorded_ns - _AROUND_NS, (1 + STRETCHED) * unrecorded_ns
+        as_long = [table for run, table in zip(runs, tables, strict=True) if gated and least_ns <= run.replays_ns <= most_ns]
+        seen = None if any(run.lost for run in runs) else kernel_times(as_long if len(as_long) >= _ENOUGH else tables)
+        if seen is None or not has_branches(prepared) or seen.replays_ns <= most_ns:
+            return seen
+        graphs = sum(bound.graph is not None for bound in prepared.bound)
+        if gated and graphs == 1 and not as_long and seen.replays_ns <= (1 + _STRETCHED_OVER_GPUS) * unrecorded_ns:
+            return replace(seen, unrecorded_share=unrecorded_ns / seen.replays_ns)
+        return None

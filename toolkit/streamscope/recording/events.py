@@ -107,14 +107,14 @@ class EventRecorder:
         durations, pieces = self._launches(prepared, steps)
         latency_ns = calibration.end_latency_ns
         placed: list[Placed] = []
-        begins: dict[int, float] = {}
+        parts: dict[int, tuple[float, float]] = {}
         ends = ended_together(steps, natural, latency_ns)
         for index, end in ends.items():
             bound = steps[index]
             if isinstance(bound.step, Issue) and is_part(bound.step):
-                if index not in begins:
-                    begins |= self._parts_begin_ns(parts_of(steps, index), steps, natural, ends, latency_ns)
-                placed.append(_placed_part(bound.step, call_of(bound.step, index), begins[index], end))
+                if index not in parts:
+                    parts |= self._times_of_parts(parts_of(steps, index), steps, natural, ends, latency_ns)
+                placed.append(_placed_part(bound.step, call_of(bound.step, index), *parts[index]))
             elif isinstance(bound.step, Issue):
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
@@ -122,25 +122,26 @@ class EventRecorder:
                 placed += self.placed_in_graph(prepared, bound, index, end)
         return placed
 
-    def _parts_begin_ns(
+    def _times_of_parts(
         self, parts: range, steps: Sequence[BoundStep], natural: NaturalPass, ends: Mapping[int, float], latency_ns: float
-    ) -> dict[int, float]:
-        """Return when the parts of a collective begin: when launched, but transfers are as long as one that was seen.
+    ) -> dict[int, tuple[float, float]]:
+        """Return when the parts of a collective begin and end: from when all have begun, no later than was seen.
 
-        On a loaded host, events were recorded 0.2 ms late, and all-to-alls of 7 µs seemed to take as much longer.
+        On a loaded host, events behind all-to-alls of 7 µs were recorded 0.2 ms late.
         """
-        call, collective = parts[-1], cast("Issue", steps[parts[-1]].step).launch.collective
-        assert collective is not None
-        transfers_ns = self.seen.transfers_ns if self.seen is not None else {}
+        call = parts[-1]
+        unknown = 0.0, np.inf
+        seen = {index: self.seen.transfers_ns[key_of(steps[index], index)] if self.seen is not None else unknown for index in parts}
         begins: dict[int, float] = {}
         for index in parts:
             launched = self._launched_ns(steps[index], index, natural.host[call], begins.get(parts[0], np.inf))
-            latest_ns = ends[index] - transfers_ns.get(key_of(steps[index], index), (0.0, 0.0))[0]
-            begins[index] = min(max(natural.begins_ns[index] + latency_ns, launched), latest_ns)
-        if self.seen is not None and all(len(collective.awaits(part)) == len(parts) for part in range(len(parts))):
-            last = max(begins, key=begins.__getitem__)
-            begins[last] = max(begins[last], ends[last] - transfers_ns[key_of(steps[last], last)][1])
-        return begins
+            shortest_ns, _ = seen[index]
+            begins[index] = min(max(natural.begins_ns[index] + latency_ns, launched), ends[index] - shortest_ns)
+        last = max(begins.values())
+        return {
+            index: (begin, min(ends[index], last + seen[index][1]) if _awaits_all(steps[index]) else ends[index])
+            for index, begin in begins.items()
+        }
 
     def _launched_ns(self, part: BoundStep, index: int, called: HostInterval, first_ns: float) -> float:
         """Return when a part of a collective begins, on an idle stream: by the law of NCCL's launches, or as far ahead as was seen.
@@ -160,9 +161,10 @@ class EventRecorder:
         if self.seen is not None and _branches(inner):
             seen_ns = self.seen.in_replay_ns
             in_replay = {index: seen_ns.get(key_of(replay.inner[index], index, correlation), (0.0, 0.0)) for index, _ in launches}
-            times = {index: (end_ns + start, end_ns + end) for index, (start, end) in in_replay.items()}
             if self.seen.unrecorded_share < 1:
-                times = with_shorter_gaps(inner, times, self.seen.unrecorded_share)
+                known = {index for index, _ in launches if key_of(replay.inner[index], index, correlation) in seen_ns}
+                in_replay |= with_shorter_gaps(inner, {index: in_replay[index] for index in known}, self.seen.unrecorded_share)
+            times = {index: (end_ns + start, end_ns + end) for index, (start, end) in in_replay.items()}
         else:
             times = self._by_ends(prepared, replay, end_ns, alone)
         return [Placed(step, correlation, *times[index], Basis.PLACED, pieces[index]) for index, step in launches]
@@ -262,6 +264,12 @@ def parts_of(steps: Sequence[BoundStep], part: int) -> range:
     assert step.launch.collective is not None
     last = call_of(step, part)
     return range(last + 1 - len(step.launch.collective.gpus), last + 1)
+
+
+def _awaits_all(part: BoundStep) -> bool:
+    """Tell whether a part of a collective ends when all have begun: one that only sends may end before."""
+    launch = cast("Issue", part.step).launch
+    return launch.collective is not None and len(launch.collective.awaits(launch.part)) == len(launch.collective.gpus)
 
 
 def _placed_part(step: Issue, correlation: int, start_ns: float, end_ns: float) -> Placed:

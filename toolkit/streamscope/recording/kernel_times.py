@@ -35,13 +35,13 @@ class KernelTimes:
     in_replay_ns: dict[_Key, Times]
     """Start and end of each launch in a graph, counted from the end of its replay; medians of the runs."""
     transfers_ns: dict[_Key, Times]
-    """How long each part of a collective takes from when all have begun: the shortest and the longest of the runs."""
+    """How long each part of a collective transfers: at the least, as the shortest part; at the most, from when all have begun."""
     leads: dict[_Key, float]
     """By how much each part of a collective begins before part 0, as a share of the host's call for all parts; medians of the runs."""
     replays_ns: float
     """How long the replays of a run take together, from the first start to the last end of each; the median."""
     unrecorded_share: float = 1.0
-    """What replays take that nobody records, as a share of that, where it is so much less that the gaps in them are shortened."""
+    """Length of the graph without CUPTI over that with it; 1 where they are alike."""
 
     def of(self, steps: Sequence[BoundStep], replay: int | None = None) -> tuple[dict[int, float], dict[int, tuple[LaunchKernel, ...]]]:
         """Return duration and pieces of each launch among steps, by index; one that puts nothing on the device has none.
@@ -102,15 +102,15 @@ def _most_alike(times: npt.NDArray[np.float64], apart_ns: float) -> list[int]:
 
 
 def _transfers_ns(found: Sequence[Mapping[_Key, Sequence[LaunchKernel]]]) -> dict[_Key, Times]:
-    """Return `KernelTimes.transfers_ns`: which part waits may differ from run to run, and that is no transfer."""
+    """Return `KernelTimes.transfers_ns`; waiting is left out, since another part may wait in another run."""
     parts: dict[tuple[int, int], list[_Key]] = {}
     for key in found[0]:
         parts.setdefault(key[:2], []).append(key)
     transfers: dict[_Key, Times] = {}
     for keys in parts.values():
         begins, ends = (np.array([[of(run[key]) for key in keys] for run in found]) for of in (_begin, _end))
-        times_ns = np.maximum(0.0, ends - begins.max(axis=1, keepdims=True))
-        transfers.update({key: (float(own.min()), float(own.max())) for key, own in zip(keys, times_ns.T, strict=True)})
+        longest_ns = (ends - begins.max(axis=1, keepdims=True)).max(axis=0)
+        transfers.update({key: (float((ends - begins).min()), own_ns) for key, own_ns in zip(keys, longest_ns.tolist(), strict=True)})
     return transfers
 
 

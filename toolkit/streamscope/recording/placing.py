@@ -113,31 +113,26 @@ def begun_when_free(steps: Sequence[Step], starts_ns: Mapping[int, float], durat
 
 
 def with_shorter_gaps(steps: Sequence[Step], times_ns: Mapping[int, tuple[float, float]], share: float) -> dict[int, tuple[float, float]]:
-    """Return starts and ends of a graph's launches that together take a share of their time, until the same end.
+    """Return starts and ends of a graph's launches that together take a share of their time, until the same end; more if gaps are short.
 
     Launches keep their durations, but for parts of a collective that wait. The gaps between each launch and what it depends on are
-    shortened by the same factor.
+    shortened by the same factor, those of launches that wait for room on a GPU, too.
     """
-    before = dependencies(steps)
-    together: dict[object, list[int]] = {}
-    for index in sorted(times_ns, key=times_ns.__getitem__):
-        launch = cast("Issue", steps[index]).launch
-        together.setdefault(index if launch.collective is None else (launch.operation,), []).append(index)
-    groups = sorted(together.values(), key=lambda own: times_ns[own[-1]])
+    before = {index: [one for one in earlier if one in times_ns] for index, earlier in dependencies(steps).items() if index in times_ns}
+    awaited, complete = _meetings(steps, before)
     first_ns, last_ns = min(start for start, _ in times_ns.values()), max(end for _, end in times_ns.values())
 
     def placed(kept: float) -> dict[int, tuple[float, float]]:
         found: dict[int, tuple[float, float]] = {}
-        for own in groups:
-            begins = []
-            for index in own:
-                earlier = [one for one in before[index] if one in found]
-                ready, was = (max((each[one][1] for one in earlier), default=first_ns) for each in (found, times_ns))
-                gap_ns = times_ns[index][0] - was
-                begins.append(ready + min(gap_ns, kept * gap_ns))
-            later_ns = max(begins) - max(times_ns[index][0] for index in own)
-            ends = [times_ns[index][1] + later_ns for index in own]
-            found.update(zip(own, zip(map(min, begins, ends), ends, strict=True), strict=True))
+        begins: dict[int, float] = {}
+        for index, earlier in before.items():
+            ready_ns = max((found[one][1] for one in earlier), default=first_ns)
+            gap_ns = times_ns[index][0] - max((times_ns[one][1] for one in earlier), default=first_ns)
+            begins[index] = ready_ns + min(gap_ns, kept * gap_ns)
+            for part in complete[index]:
+                all_begun_ns, before_ns = max(begins[one] for one in awaited[part]), max(times_ns[one][0] for one in awaited[part])
+                end_ns = times_ns[part][1] + all_begun_ns - before_ns
+                found[part] = (min(begins[part], end_ns), end_ns)
         return found
 
     low, high = 0.0, 1.0
@@ -148,6 +143,26 @@ def with_shorter_gaps(steps: Sequence[Step], times_ns: Mapping[int, tuple[float,
     found = placed(low)
     later_ns = last_ns - max(end for _, end in found.values())
     return {index: (start + later_ns, end + later_ns) for index, (start, end) in found.items()}
+
+
+def _meetings(steps: Sequence[Step], launches: Collection[int]) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """Return of each launch those that have begun when it ends, and those whose ends are known when it has begun.
+
+    Parts of a collective stand one behind the other: with the last of them, the ends of all are known.
+    """
+    awaited, complete = ({index: [index] for index in launches} for _ in range(2))
+    parts: dict[int, dict[int, int]] = {}
+    for index in launches:
+        launch = cast("Issue", steps[index]).launch
+        if launch.collective is not None:
+            parts.setdefault(launch.operation, {})[launch.part] = index
+    for own in parts.values():
+        for part, index in own.items():
+            collective = cast("Issue", steps[index]).launch.collective
+            assert collective is not None
+            awaited[index], complete[index] = [own[one] for one in collective.awaits(part) if one in own], []
+        complete[max(own.values())] = [*own.values()]
+    return awaited, complete
 
 
 def meeting(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
