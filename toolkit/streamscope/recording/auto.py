@@ -67,11 +67,13 @@ class AutoRecorder:
         tables = [run.spans() for run in runs]
         # Some programs run in two ways, of which CUPTI may see the rarer one more often.
         least_ns, most_ns = (1 - STRETCHED) * unrecorded_ns - _AROUND_NS, (1 + STRETCHED) * unrecorded_ns
-        as_long = [table for run, table in zip(runs, tables, strict=True) if gated and least_ns <= run.replays_ns <= most_ns]
-        seen = None if any(run.lost for run in runs) else kernel_times(as_long if len(as_long) >= _ENOUGH else tables)
+        as_long = [run for run in runs if gated and least_ns <= run.replays_ns <= most_ns]
+        chosen = [table for run, table in zip(runs, tables, strict=True) if run in as_long or len(as_long) < _ENOUGH]
+        seen = None if any(run.lost for run in runs) else kernel_times(chosen)
         if seen is None or not has_branches(prepared) or seen.replays_ns <= most_ns:
             return seen
         graphs = sum(bound.graph is not None for bound in prepared.bound)
-        if gated and graphs == 1 and not as_long and seen.replays_ns <= (1 + _STRETCHED_OVER_GPUS) * unrecorded_ns:
+        in_another_way = any(run.replays_ns < (1 - STRETCHED) * seen.replays_ns for run in as_long)
+        if gated and graphs == 1 and not in_another_way and seen.replays_ns <= (1 + _STRETCHED_OVER_GPUS) * unrecorded_ns:
             return replace(seen, unrecorded_share=unrecorded_ns / seen.replays_ns)
         return None
