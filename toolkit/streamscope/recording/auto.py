@@ -57,7 +57,7 @@ class AutoRecorder:
         return replace(EventRecorder.on(cast("Device", self.device)), seen=seen)
 
     def _seen(self, prepared: Prepared, reload: Callable[[], None]) -> KernelTimes | None:
-        """Return what CUPTI tells; None where it cannot be had, loses records, or changes the run."""
+        """Return the times that CUPTI recorded; None where it cannot be had, loses records, or changes the run."""
         try:
             # Else nodes of a graph over several GPUs arrive one by one, and branches run in another order.
             gated = prepared.program.gpus > 1
