@@ -31,7 +31,8 @@ class AutoRecorder:
 
     Events alone do not know that: a kernel that is timed by itself finds other caches, and no neighbours. CUPTI delays the branches of some
     graphs, and then tells of another run. Their kernels are recorded by stamps, where they are generated. So is all of a program where
-    CUPTI cannot be had: its trace then says how far its durations may be off.
+    CUPTI cannot be had: its trace then says how far its durations may be off. Over several GPUs there are no stamps: gaps of a graph that
+    CUPTI makes a little longer are shortened, and of others events alone tell.
 
     CUPTI records runs of its own, and leaves the process before any time is taken that is shown as the program's.
     """

@@ -159,12 +159,12 @@ class EventRecorder:
         pieces = in_graph(pieces, replay.owners, correlation)
         launches = [(index, step) for index, step in enumerate(inner) if isinstance(step, Issue)]
         if self.seen is not None and _branches(inner):
-            seen_ns = self.seen.in_replay_ns
-            in_replay = {index: seen_ns.get(key_of(replay.inner[index], index, correlation), (0.0, 0.0)) for index, _ in launches}
+            seen_ns, keys = self.seen.in_replay_ns, {index: key_of(replay.inner[index], index, correlation) for index, _ in launches}
+            in_replay = {index: seen_ns[key] for index, key in keys.items() if key in seen_ns}
             if self.seen.unrecorded_share < 1:
-                known = {index for index, _ in launches if key_of(replay.inner[index], index, correlation) in seen_ns}
-                in_replay |= with_shorter_gaps(inner, {index: in_replay[index] for index in known}, self.seen.unrecorded_share)
-            times = {index: (end_ns + start, end_ns + end) for index, (start, end) in in_replay.items()}
+                in_replay = with_shorter_gaps(inner, in_replay, self.seen.unrecorded_share)
+            times = dict.fromkeys(keys, (end_ns, end_ns))
+            times |= {index: (end_ns + start, end_ns + end) for index, (start, end) in in_replay.items()}
         else:
             times = self._by_ends(prepared, replay, end_ns, alone)
         return [Placed(step, correlation, *times[index], Basis.PLACED, pieces[index]) for index, step in launches]
@@ -232,8 +232,10 @@ class EventRecorder:
         ledger = {"recorded_ns": float(natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
         checked = self.device.info.exact or self.seen is not None
         hides = not checked and any(_hides([inner.step for inner in bound.inner]) for bound in prepared.bound)
-        notes = [*([_EXPOSED] if hides else []), *(_shortened(self.seen) if self.seen is not None else [])]
-        return info_of(prepared, "events", ledger, [*prepared.notes, *notes], found)
+        notes = [*prepared.notes, *([_EXPOSED] if hides else [])]
+        if self.seen is not None and self.seen.unrecorded_share < 1:
+            notes.append(_shortened(self.seen))
+        return info_of(prepared, "events", ledger, notes, found)
 
 
 def _shown(passes: Sequence[NaturalPass], replays_ns: float) -> NaturalPass:
@@ -246,10 +248,9 @@ def _shown(passes: Sequence[NaturalPass], replays_ns: float) -> NaturalPass:
     return next((one for one in ranked if one.makespan_ns >= max(replays_ns, median.makespan_ns)), median)
 
 
-def _shortened(seen: KernelTimes) -> list[str]:
-    took, share = time_text(seen.replays_ns), seen.unrecorded_share
-    without = f"its graphs took {took} under CUPTI, and {time_text(share * seen.replays_ns)} without it: gaps in them are shortened"
-    return [without] if share < 1 else []
+def _shortened(seen: KernelTimes) -> str:
+    took, without = time_text(seen.replays_ns), time_text(seen.unrecorded_share * seen.replays_ns)
+    return f"its graph took {took} under CUPTI, and {without} without it: gaps in it are shortened"
 
 
 def launched_ns(part: int, called: HostInterval) -> float:
